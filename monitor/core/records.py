@@ -1,0 +1,210 @@
+"""The values everything else passes around: samples, identities, regimes and runs, as raw as they were measured."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+
+class Source(enum.StrEnum):
+    """Where counts come from; figures of different sources are never compared."""
+
+    REQUEST = "request"
+    STREAM = "stream"
+
+
+class Reason(enum.StrEnum):
+    """Why a run was made."""
+
+    SCHEDULED = "scheduled"
+    CONFIRM = "confirm"
+    BUMP = "bump"
+    MANUAL = "manual"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Verification counts of one or more requests.
+
+    `steps`: verification steps that had a draft. `drafted` and `accepted`: draft tokens proposed and accepted;
+    `drafted` is None where the source cannot see it. `histogram[j]`: steps with exactly j accepted (length K+1, or up
+    to the largest seen when K is unknown). `decode_steps`: steps after the prefill, with or without a draft.
+    """
+
+    steps: int = 0
+    drafted: int | None = 0
+    accepted: int = 0
+    histogram: tuple[int, ...] = ()
+    decode_steps: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        size = max(len(self.histogram), len(other.histogram))
+        pad = [h + (0,) * (size - len(h)) for h in (self.histogram, other.histogram)]
+        drafted = None if self.drafted is None or other.drafted is None else self.drafted + other.drafted
+        return Counts(
+            self.steps + other.steps,
+            drafted,
+            self.accepted + other.accepted,
+            tuple(a + b for a, b in zip(*pad, strict=True)),
+            self.decode_steps + other.decode_steps,
+        )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One prompt replayed once: raw counts and timings, or the reason it is invalid.
+
+    A prompt of several turns is replayed turn after turn with the model's own answers; counts and tokens are sums over
+    turns, `ttft_seconds` is the first turn's, `chunk_tokens` and `chunk_seconds` (time since the request was sent, per
+    token-bearing chunk) are one list per turn.
+    """
+
+    question_id: str
+    source: Source | None = None
+    counts: Counts = field(default_factory=Counts)
+    k: int | None = None
+    prompt_tokens: int | None = None
+    cached_prompt_tokens: int | None = None
+    completion_tokens: int = 0
+    ttft_seconds: float | None = None
+    decode_seconds: float | None = None
+    decode_tokens: int = 0
+    total_seconds: float | None = None
+    chunk_tokens: tuple[tuple[int, ...], ...] = ()
+    chunk_seconds: tuple[tuple[float, ...], ...] = ()
+    loop_lag_seconds: float = 0.0
+    finish_reason: str | None = None
+    output_hash: str | None = None
+    invalid_reason: str | None = None
+    invalid_detail: str | None = None
+
+    @property
+    def valid(self) -> bool:
+        return self.invalid_reason is None
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What was running. A field is None where it was neither observed nor declared.
+
+    Observed: `engine`, `version` (GET /version), `model` and `root` (GET /v1/models), `max_model_len`, `fingerprint`
+    (system_fingerprint of a response), `k` (per-request counts or metric positions), `method`, `target`, `drafter`,
+    `quantization`, `tensor_parallel` (GET /server_info, dev mode only). Declared values fill what was not observed.
+    """
+
+    engine: str | None = None
+    version: str | None = None
+    model: str | None = None
+    root: str | None = None
+    max_model_len: int | None = None
+    fingerprint: str | None = None
+    target: str | None = None
+    drafter: str | None = None
+    method: str | None = None
+    k: int | None = None
+    quantization: str | None = None
+    tensor_parallel: int | None = None
+    declared: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "engine": self.engine,
+            "version": self.version,
+            "model": self.model,
+            "root": self.root,
+            "max_model_len": self.max_model_len,
+            "fingerprint": self.fingerprint,
+            "target": self.target,
+            "drafter": self.drafter,
+            "method": self.method,
+            "k": self.k,
+            "quantization": self.quantization,
+            "tensor_parallel": self.tensor_parallel,
+            "declared": list(self.declared),
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Identity:
+        return cls(**{**document, "declared": tuple(document.get("declared") or ())})
+
+    def changes_from(self, previous: Identity) -> dict[str, tuple[Any, Any]]:
+        """Fields known on both sides that differ: name → (previous, now). Unknown is not a change."""
+        before, now = previous.as_dict(), self.as_dict()
+        return {
+            name: (before[name], value)
+            for name, value in now.items()
+            if name != "declared" and value is not None and before[name] is not None and before[name] != value
+        }
+
+    def filled_from(self, previous: Identity) -> Identity:
+        """This identity with fields it could not observe taken from the previous one of the same replica."""
+        now, before = self.as_dict(), previous.as_dict()
+        declared = set(self.declared) | {n for n in previous.declared if now.get(n) is None}
+        merged = {n: before[n] if v is None else v for n, v in now.items()}
+        return Identity.from_dict({**merged, "declared": tuple(sorted(declared))})
+
+
+@dataclass(frozen=True)
+class Regime:
+    """The load a run was measured at: the replica's gauges before the first request and the highest seen in between."""
+
+    running_before: float | None = None
+    waiting_before: float | None = None
+    running_max: float | None = None
+    waiting_max: float | None = None
+    kv_cache_usage_max: float | None = None
+    preemptions: float | None = None
+    server_started_at: float | None = None
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens were chosen; part of what makes two runs comparable."""
+
+    endpoint: str = "chat"
+    max_tokens: int = 128
+    temperature: float = 0.0
+    seed: int | None = 0
+    cache: str = "cold"
+    chat_template_kwargs: tuple[tuple[str, Any], ...] = ()
+    extra_body: tuple[tuple[str, Any], ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "endpoint": self.endpoint,
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "seed": self.seed,
+            "cache": self.cache,
+            "chat_template_kwargs": dict(self.chat_template_kwargs),
+            "extra_body": dict(self.extra_body),
+        }
+
+
+@dataclass(frozen=True)
+class Run:
+    """One replay of one prompt set on one replica at one concurrency: its samples and what they were measured under.
+
+    `invalid_reason` is None when the run may be judged; otherwise the stable word why not.
+    """
+
+    route: str
+    domain: str
+    replica: str
+    prompt_set_hash: str
+    concurrency: int
+    sampling: Sampling
+    reason: Reason
+    started_at: datetime
+    finished_at: datetime
+    identity: Identity
+    samples: tuple[Sample, ...]
+    regime: Regime = field(default_factory=Regime)
+    invalid_reason: str | None = None
+    invalid_detail: str | None = None
+    warnings: tuple[str, ...] = ()
