@@ -93,6 +93,7 @@ class Aggregate:
     accepted: int
     decode_steps: int
     completion_tokens: int
+    requests: int
     prompts_valid: int
     prompts_total: int
     invalid_reasons: dict[str, int]
@@ -118,6 +119,7 @@ class Aggregate:
             "accepted": self.accepted,
             "decode_steps": self.decode_steps,
             "completion_tokens": self.completion_tokens,
+            "requests": self.requests,
             "prompts_valid": self.prompts_valid,
             "prompts_total": self.prompts_total,
             "invalid_reasons": self.invalid_reasons,
@@ -155,6 +157,7 @@ def aggregate(domain: str, samples: Iterable[Sample]) -> Aggregate:
         accepted=counts.accepted,
         decode_steps=counts.decode_steps,
         completion_tokens=completion_tokens,
+        requests=turns,
         prompts_valid=len(valid),
         prompts_total=len(everything),
         invalid_reasons=_reasons(everything),

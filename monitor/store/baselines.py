@@ -1,0 +1,205 @@
+"""Baselines: immutable rows from chosen runs; approving one is a second row that says who and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, insert, select
+
+from monitor.core.figures import SAMPLE_METRICS
+from monitor.core.judge import Comparability, Reference
+from monitor.core.statistics import BaselineValues, baseline_values
+from monitor.errors import UsageError
+from monitor.store.runs import candidate, comparability
+from monitor.store.schema import baseline_approvals, baselines, runs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection, Row
+
+
+def create_baseline(connection: Connection, run_ids: Sequence[int], created_by: str, created_at: datetime) -> int:
+    """An unapproved baseline from valid, mutually comparable runs of one route and domain; returns its id.
+
+    Raises UsageError naming the run that is missing, invalid or not comparable with the first.
+    """
+    found = {row.id: row for row in connection.execute(select(runs).where(runs.c.id.in_(run_ids)))}
+    rows = [_usable(found, run_id) for run_id in run_ids]
+    if not rows:
+        raise UsageError("a baseline needs at least one valid run")
+    first = rows[0]
+    for row in rows[1:]:
+        _require_same(first, row)
+    values = {
+        "route": first.route,
+        "domain": first.domain,
+        "prompt_set_hash": first.prompt_set_hash,
+        "source": first.source,
+        "k": first.k,
+        "concurrency": first.concurrency,
+        "sampling": first.sampling,
+        "identity_id": rows[-1].identity_id,
+        "run_ids": [row.id for row in rows],
+        "metrics": {metric: _metric(connection, rows, metric) for metric in SAMPLE_METRICS},
+        "created_at": created_at,
+        "created_by": created_by,
+    }
+    return connection.execute(insert(baselines).values(values).returning(baselines.c.id)).scalar_one()
+
+
+def approve_baseline(
+    connection: Connection, baseline_id: int, approved_by: str, why: str, approved_at: datetime
+) -> None:
+    """From now on runs are judged against this baseline. Raises UsageError when it does not exist."""
+    if connection.execute(select(baselines.c.id).where(baselines.c.id == baseline_id)).one_or_none() is None:
+        raise UsageError(f"there is no baseline {baseline_id}; see 'specwatch baseline list'")
+    values = {"baseline_id": baseline_id, "approved_by": approved_by, "why": why, "approved_at": approved_at}
+    connection.execute(insert(baseline_approvals).values(values))
+
+
+def reference(connection: Connection, route: str, domain: str, metric: str, run: Comparability) -> Reference | None:
+    """The baseline to judge by: the last approved one comparable with the run, else the last approved one."""
+    approved = list(connection.execute(_approved().where(baselines.c.route == route, baselines.c.domain == domain)))
+    if not approved:
+        return None
+    comparable = [row for row in approved if not comparability(row).differences(run)]
+    row = (comparable or approved)[0]
+    stored = row.metrics[metric]
+    return Reference(row.id, comparability(row), stored["values"], stored["run_sigma"], stored["runs"])
+
+
+def reference_by_id(connection: Connection, baseline_id: int, metric: str) -> Reference:
+    row = connection.execute(select(baselines).where(baselines.c.id == baseline_id)).one()
+    stored = row.metrics[metric]
+    return Reference(row.id, comparability(row), stored["values"], stored["run_sigma"], stored["runs"])
+
+
+def has_approved(connection: Connection, route: str, domain: str) -> bool:
+    statement = _approved().where(baselines.c.route == route, baselines.c.domain == domain).limit(1)
+    return connection.execute(statement).first() is not None
+
+
+def first_valid_runs(connection: Connection, route: str, domain: str, like_run: int, count: int) -> list[int]:
+    """Ids of the first `count` valid runs comparable with `like_run`, oldest first; fewer when there are fewer."""
+    return _comparable_runs(connection, route, domain, like_run, count, newest=False)
+
+
+def last_valid_runs(connection: Connection, route: str, domain: str, count: int) -> list[int]:
+    """Ids of the last `count` valid runs comparable with the newest one, oldest first."""
+    statement = select(runs.c.id).where(runs.c.route == route, runs.c.domain == domain, runs.c.valid)
+    newest = connection.execute(statement.order_by(runs.c.id.desc()).limit(1)).scalar_one_or_none()
+    if newest is None:
+        return []
+    return _comparable_runs(connection, route, domain, newest, count, newest=True)
+
+
+def list_baselines(connection: Connection, route: str | None = None, domain: str | None = None) -> list[dict[str, Any]]:
+    statement = _with_approval().order_by(baselines.c.id.desc())
+    if route is not None:
+        statement = statement.where(baselines.c.route == route)
+    if domain is not None:
+        statement = statement.where(baselines.c.domain == domain)
+    return [_document(row) for row in connection.execute(statement)]
+
+
+def get_baseline(connection: Connection, baseline_id: int) -> dict[str, Any] | None:
+    """The document with per-prompt values of every metric."""
+    row = connection.execute(_with_approval().where(baselines.c.id == baseline_id)).one_or_none()
+    return None if row is None else {**_document(row), "metrics": row.metrics}
+
+
+def _comparable_runs(
+    connection: Connection, route: str, domain: str, like_run: int, count: int, *, newest: bool
+) -> list[int]:
+    like = connection.execute(select(runs).where(runs.c.id == like_run)).one()
+    order = runs.c.id.desc() if newest else runs.c.id
+    statement = (
+        select(runs.c.id)
+        .where(
+            runs.c.route == route,
+            runs.c.domain == domain,
+            runs.c.valid,
+            runs.c.prompt_set_hash == like.prompt_set_hash,
+            runs.c.source == like.source,
+            runs.c.k.is_not_distinct_from(like.k),
+            runs.c.concurrency == like.concurrency,
+            runs.c.sampling == like.sampling,
+        )
+        .order_by(order)
+        .limit(count)
+    )
+    return sorted(connection.execute(statement).scalars())
+
+
+def _approved() -> Any:
+    return (
+        select(baselines)
+        .join(baseline_approvals, baseline_approvals.c.baseline_id == baselines.c.id)
+        .order_by(baseline_approvals.c.id.desc())
+    )
+
+
+def _with_approval() -> Any:
+    latest = (
+        select(func.max(baseline_approvals.c.id).label("id"), baseline_approvals.c.baseline_id)
+        .group_by(baseline_approvals.c.baseline_id)
+        .subquery()
+    )
+    approval = select(baseline_approvals).join(latest, latest.c.id == baseline_approvals.c.id).subquery()
+    columns = (baselines, approval.c.approved_by, approval.c.why, approval.c.approved_at)
+    return select(*columns).outerjoin(approval, approval.c.baseline_id == baselines.c.id)
+
+
+def _document(row: Row[Any]) -> dict[str, Any]:
+    figures = row.metrics["acceptance_length"]
+    values = list(figures["values"].values())
+    return {
+        "id": row.id,
+        "route": row.route,
+        "domain": row.domain,
+        "prompt_set_hash": row.prompt_set_hash,
+        "source": row.source,
+        "k": row.k,
+        "concurrency": row.concurrency,
+        "sampling": row.sampling,
+        "identity_id": row.identity_id,
+        "run_ids": list(row.run_ids),
+        "prompts": len(values),
+        "acceptance_length_prompt_mean": sum(values) / len(values) if values else None,
+        "run_sigma": figures["run_sigma"],
+        "created_at": row.created_at.isoformat(),
+        "created_by": row.created_by,
+        "approved_at": None if row.approved_at is None else row.approved_at.isoformat(),
+        "approved_by": row.approved_by,
+        "why": row.why,
+    }
+
+
+def _metric(connection: Connection, rows: Sequence[Row[Any]], metric: str) -> dict[str, Any]:
+    found = [candidate(connection, row.id, metric).values for row in rows]
+    values: BaselineValues = baseline_values(found)
+    return {
+        "values": values.values,
+        "spreads": values.spreads,
+        "run_sigma": values.run_sigma,
+        "runs": values.runs,
+    }
+
+
+def _usable(found: dict[int, Row[Any]], run_id: int) -> Row[Any]:
+    row = found.get(run_id)
+    if row is None:
+        raise UsageError(f"there is no run {run_id}; see 'specwatch runs'")
+    if not row.valid:
+        raise UsageError(f"run {run_id} is invalid ({row.invalid_reason}) and cannot be part of a baseline")
+    return row
+
+
+def _require_same(first: Row[Any], row: Row[Any]) -> None:
+    if (row.route, row.domain) != (first.route, first.domain):
+        raise UsageError(f"run {row.id} is of {row.route}/{row.domain}, run {first.id} of {first.route}/{first.domain}")
+    differences = comparability(first).differences(comparability(row))
+    if differences:
+        raise UsageError(f"run {row.id} is not comparable with run {first.id}: {'; '.join(differences)}")

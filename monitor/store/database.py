@@ -1,0 +1,76 @@
+"""One handle on Postgres: connections, transactions, and errors people can act on."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+
+from monitor.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import URL
+
+OLDEST_SERVER = 150000
+"""Postgres 15: the oldest server the SQL here is tested with (server_version_num)."""
+
+
+def parse_url(url: str) -> URL:
+    """A SQLAlchemy URL with the psycopg driver from any usual spelling. Raises StoreError for other databases."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise StoreError("DATABASE_URL is not a URL; write postgresql://user:password@host:5432/database") from None
+    if parsed.get_backend_name() not in ("postgresql", "postgres"):
+        raise StoreError(f"DATABASE_URL names {parsed.get_backend_name()}; Specwatch stores in Postgres 15 or newer")
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+class Database:
+    """Hands out transactions. Losing the server raises StoreError, never the driver's own error."""
+
+    def __init__(self, url: str, pool_size: int = 5) -> None:
+        self.url = parse_url(url)
+        self.engine = create_engine(
+            self.url,
+            pool_size=pool_size,
+            max_overflow=pool_size,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 5, "application_name": "specwatch"},
+        )
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """One transaction, committed at the end of the block and rolled back on any error."""
+        try:
+            with self.engine.begin() as connection:
+                yield connection
+        except OperationalError as error:
+            raise StoreError(self._unreachable(error)) from error
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise StoreError(self._unreachable(error)) from error
+            raise
+
+    def check_server(self) -> None:
+        """Raises StoreError when the server is out of reach or older than Postgres 15."""
+        with self.transaction() as connection:
+            number = int(connection.execute(text("SHOW server_version_num")).scalar_one())
+        if number < OLDEST_SERVER:
+            raise StoreError(f"Postgres {number // 10000} is too old; Specwatch needs Postgres 15 or newer")
+
+    def conninfo(self) -> str:
+        """The same database as a libpq connection string, for drivers without SQLAlchemy."""
+        return self.url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def _unreachable(self, error: DBAPIError) -> str:
+        cause = str(error.orig or error).strip().splitlines()[0]
+        return f"the database {self.url.render_as_string(hide_password=True)} does not answer: {cause}"

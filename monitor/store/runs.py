@@ -1,0 +1,275 @@
+"""Runs, samples, identities and bumps: writing them once, reading them back whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from monitor.core.figures import SAMPLE_METRICS, Aggregate, aggregate
+from monitor.core.judge import Candidate, Comparability
+from monitor.core.records import Counts, Identity, Run, Sample, Source
+from monitor.store.schema import bumps, identities, runs, samples
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection, Row
+
+
+def store_run(connection: Connection, key: str, run: Run, trip_id: int | None = None) -> int | None:
+    """Writes a run with its samples; returns its id, or None when a run of this key is there already.
+
+    The key names the job, so a job repeated after a crash never counts twice.
+    """
+    figures = aggregate(run.domain, run.samples)
+    row = {
+        "key": key,
+        "route": run.route,
+        "domain": run.domain,
+        "replica": run.replica,
+        "reason": run.reason.value,
+        "trip_id": trip_id,
+        "identity_id": store_identity(connection, run.identity, run.started_at),
+        "prompt_set_hash": run.prompt_set_hash,
+        "concurrency": run.concurrency,
+        "sampling": run.sampling.as_dict(),
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "valid": run.invalid_reason is None,
+        "invalid_reason": run.invalid_reason,
+        "invalid_detail": run.invalid_detail,
+        "regime": asdict(run.regime),
+        "warnings": list(run.warnings),
+        **_figure_columns(figures),
+    }
+    statement = upsert(runs).values(row).on_conflict_do_nothing(index_elements=["key"]).returning(runs.c.id)
+    run_id = connection.execute(statement).scalar_one_or_none()
+    if run_id is not None and run.samples:
+        connection.execute(insert(samples), [_sample_row(run_id, n, s) for n, s in enumerate(run.samples)])
+    return run_id
+
+
+def store_identity(connection: Connection, identity: Identity, seen_at: datetime) -> int:
+    document = identity.as_dict()
+    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    statement = upsert(identities).values(hash=digest, document=document, first_seen_at=seen_at)
+    connection.execute(statement.on_conflict_do_nothing(index_elements=["hash"]))
+    return connection.execute(select(identities.c.id).where(identities.c.hash == digest)).scalar_one()
+
+
+def last_identity(connection: Connection, route: str, replica: str) -> tuple[int, Identity] | None:
+    """The identity of this replica's latest run that measured anything."""
+    statement = (
+        select(identities.c.id, identities.c.document)
+        .join(runs, runs.c.identity_id == identities.c.id)
+        .where(runs.c.route == route, runs.c.replica == replica, runs.c.prompts_valid > 0)
+        .order_by(runs.c.id.desc())
+        .limit(1)
+    )
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else (row.id, Identity.from_dict(row.document))
+
+
+def store_bump(
+    connection: Connection,
+    route: str,
+    replica: str,
+    from_id: int,
+    to_id: int,
+    changes: Mapping[str, tuple[Any, Any]],
+    noticed_at: datetime,
+) -> int:
+    values = {
+        "route": route,
+        "replica": replica,
+        "from_identity_id": from_id,
+        "to_identity_id": to_id,
+        "changes": {name: list(pair) for name, pair in changes.items()},
+        "noticed_by": "monitor",
+        "noticed_at": noticed_at,
+    }
+    return connection.execute(insert(bumps).values(values).returning(bumps.c.id)).scalar_one()
+
+
+def last_bump(connection: Connection, route: str) -> dict[str, Any] | None:
+    statement = select(bumps).where(bumps.c.route == route).order_by(bumps.c.id.desc()).limit(1)
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else bump_document(row)
+
+
+def list_bumps(connection: Connection, route: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
+    statement = select(bumps).order_by(bumps.c.id.desc()).limit(limit)
+    if route is not None:
+        statement = statement.where(bumps.c.route == route)
+    return [bump_document(row) for row in connection.execute(statement)]
+
+
+def bump_document(row: Row[Any]) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "route": row.route,
+        "replica": row.replica,
+        "noticed_at": row.noticed_at.isoformat(),
+        "changes": row.changes,
+    }
+
+
+def list_runs(
+    connection: Connection,
+    route: str | None = None,
+    domain: str | None = None,
+    limit: int = 50,
+    valid_only: bool = False,
+) -> list[dict[str, Any]]:
+    """Newest runs first, each as its document."""
+    statement = select(runs).order_by(runs.c.id.desc()).limit(limit)
+    if route is not None:
+        statement = statement.where(runs.c.route == route)
+    if domain is not None:
+        statement = statement.where(runs.c.domain == domain)
+    if valid_only:
+        statement = statement.where(runs.c.valid)
+    return [run_document(row) for row in connection.execute(statement)]
+
+
+def get_run(connection: Connection, run_id: int) -> dict[str, Any] | None:
+    """One run's document with its identity and every sample's raw counts."""
+    row = connection.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
+    if row is None:
+        return None
+    identity = connection.execute(select(identities.c.document).where(identities.c.id == row.identity_id)).scalar_one()
+    found = connection.execute(select(samples).where(samples.c.run_id == run_id).order_by(samples.c.position))
+    return {**run_document(row), "identity": identity, "samples": [sample_document(_sample(s)) for s in found]}
+
+
+def run_document(row: Row[Any]) -> dict[str, Any]:
+    """The one JSON shape of a stored run: its figures as everywhere, and under what they were measured."""
+    return {
+        "id": row.id,
+        "route": row.route,
+        "replica": row.replica,
+        "reason": row.reason,
+        "started_at": row.started_at.isoformat(),
+        "finished_at": row.finished_at.isoformat(),
+        "valid": row.valid,
+        "invalid_reason": row.invalid_reason,
+        "invalid_detail": row.invalid_detail,
+        "identity_id": row.identity_id,
+        "prompt_set_hash": row.prompt_set_hash,
+        "concurrency": row.concurrency,
+        "sampling": row.sampling,
+        "regime": row.regime,
+        "warnings": row.warnings,
+        **_aggregate(row).as_dict(),
+    }
+
+
+def sample_document(sample: Sample) -> dict[str, Any]:
+    """The one JSON shape of a sample: raw counts and timings."""
+    return {
+        "question_id": sample.question_id,
+        "source": None if sample.source is None else sample.source.value,
+        "k": sample.k,
+        "steps": sample.counts.steps,
+        "drafted": sample.counts.drafted,
+        "accepted": sample.counts.accepted,
+        "histogram": list(sample.counts.histogram),
+        "decode_steps": sample.counts.decode_steps,
+        "prompt_tokens": sample.prompt_tokens,
+        "cached_prompt_tokens": sample.cached_prompt_tokens,
+        "completion_tokens": sample.completion_tokens,
+        "ttft_seconds": sample.ttft_seconds,
+        "decode_seconds": sample.decode_seconds,
+        "decode_tokens": sample.decode_tokens,
+        "total_seconds": sample.total_seconds,
+        "chunk_tokens": [list(turn) for turn in sample.chunk_tokens],
+        "chunk_seconds": [list(turn) for turn in sample.chunk_seconds],
+        "loop_lag_seconds": sample.loop_lag_seconds,
+        "finish_reason": sample.finish_reason,
+        "output_hash": sample.output_hash,
+        "invalid_reason": sample.invalid_reason,
+        "invalid_detail": sample.invalid_detail,
+    }
+
+
+def candidate(connection: Connection, run_id: int, metric: str) -> Candidate:
+    """A stored run as the judge sees it: per-prompt values of the metric, recomputed from raw counts."""
+    row = connection.execute(select(runs).where(runs.c.id == run_id)).one()
+    found = connection.execute(select(samples).where(samples.c.run_id == run_id).order_by(samples.c.position))
+    return Candidate(run_id, comparability(row), metric_values([_sample(s) for s in found], metric), row.invalid_reason)
+
+
+def metric_values(found: Sequence[Sample], metric: str) -> dict[str, float]:
+    """question_id → value of the metric, for valid samples that have one."""
+    of = SAMPLE_METRICS[metric]
+    return {s.question_id: value for s in found if (value := of(s)) is not None}
+
+
+def comparability(row: Row[Any]) -> Comparability:
+    return Comparability(row.prompt_set_hash, row.source or "none", row.k, row.concurrency, row.sampling)
+
+
+def _figure_columns(figures: Aggregate) -> dict[str, Any]:
+    columns = asdict(figures)
+    del columns["domain"]
+    return {**columns, "domain": figures.domain, "source": figures.source, "survival": list(figures.survival)}
+
+
+def _aggregate(row: Row[Any]) -> Aggregate:
+    return Aggregate(
+        domain=row.domain,
+        source=None if row.source is None else Source(row.source),
+        k=row.k,
+        acceptance_length=row.acceptance_length,
+        acceptance_length_prompt_mean=row.acceptance_length_prompt_mean,
+        acceptance_rate=row.acceptance_rate,
+        survival=tuple(row.survival),
+        tokens_per_step=row.tokens_per_step,
+        coverage=row.coverage,
+        steps=row.steps,
+        drafted=row.drafted,
+        accepted=row.accepted,
+        decode_steps=row.decode_steps,
+        completion_tokens=row.completion_tokens,
+        requests=row.requests,
+        prompts_valid=row.prompts_valid,
+        prompts_total=row.prompts_total,
+        invalid_reasons=row.invalid_reasons,
+        ttft_seconds_p50=row.ttft_seconds_p50,
+        ttft_seconds_p95=row.ttft_seconds_p95,
+        tokens_per_second_p50=row.tokens_per_second_p50,
+        tokens_per_second_p95=row.tokens_per_second_p95,
+    )
+
+
+def _sample_row(run_id: int, position: int, sample: Sample) -> dict[str, Any]:
+    return {"run_id": run_id, "position": position, **sample_document(sample)}
+
+
+def _sample(row: Row[Any]) -> Sample:
+    return Sample(
+        question_id=row.question_id,
+        source=None if row.source is None else Source(row.source),
+        counts=Counts(row.steps, row.drafted, row.accepted, tuple(row.histogram), row.decode_steps),
+        k=row.k,
+        prompt_tokens=row.prompt_tokens,
+        cached_prompt_tokens=row.cached_prompt_tokens,
+        completion_tokens=row.completion_tokens,
+        ttft_seconds=row.ttft_seconds,
+        decode_seconds=row.decode_seconds,
+        decode_tokens=row.decode_tokens,
+        total_seconds=row.total_seconds,
+        chunk_tokens=tuple(tuple(turn) for turn in row.chunk_tokens),
+        chunk_seconds=tuple(tuple(turn) for turn in row.chunk_seconds),
+        loop_lag_seconds=row.loop_lag_seconds,
+        finish_reason=row.finish_reason,
+        output_hash=row.output_hash,
+        invalid_reason=row.invalid_reason,
+        invalid_detail=row.invalid_detail,
+    )

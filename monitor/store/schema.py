@@ -1,0 +1,290 @@
+"""The tables, as SQLAlchemy sees them; `migrations/` makes them and a test holds both equal."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _id() -> Column[int]:
+    return Column("id", BigInteger, Identity(always=True), primary_key=True)
+
+
+def _time(name: str, nullable: bool = False) -> Column[DateTime]:
+    return Column(name, DateTime(timezone=True), nullable=nullable)
+
+
+slots = Table(
+    "slots",
+    metadata,
+    Column("route", Text, primary_key=True),
+    Column("domain", Text, primary_key=True),
+    _time("slot"),
+    comment="The last slot queued per route and domain: a slot is queued once, whoever schedules.",
+)
+
+identities = Table(
+    "identities",
+    metadata,
+    _id(),
+    Column("hash", Text, nullable=False, unique=True),
+    Column("document", JSONB, nullable=False),
+    _time("first_seen_at"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    _id(),
+    Column(
+        "key", Text, nullable=False, unique=True, comment="Names the job that made it: a repeated job stores nothing."
+    ),
+    Column("route", Text, nullable=False),
+    Column("domain", Text, nullable=False),
+    Column("replica", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column(
+        "trip_id", BigInteger, comment="The trip this run confirms; no foreign key, since a trip names a run itself."
+    ),
+    Column("identity_id", BigInteger, ForeignKey("identities.id"), nullable=False),
+    Column("prompt_set_hash", Text, nullable=False),
+    Column("concurrency", Integer, nullable=False),
+    Column("sampling", JSONB, nullable=False),
+    _time("started_at"),
+    _time("finished_at"),
+    Column("valid", Boolean, nullable=False),
+    Column("invalid_reason", Text),
+    Column("invalid_detail", Text),
+    Column("source", Text),
+    Column("k", Integer),
+    Column("acceptance_length", Double),
+    Column("acceptance_length_prompt_mean", Double),
+    Column("acceptance_rate", Double),
+    Column("survival", ARRAY(Double), nullable=False),
+    Column("tokens_per_step", Double),
+    Column("coverage", Double),
+    Column("steps", BigInteger, nullable=False),
+    Column("drafted", BigInteger),
+    Column("accepted", BigInteger, nullable=False),
+    Column("decode_steps", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    Column("requests", Integer, nullable=False),
+    Column("prompts_valid", Integer, nullable=False),
+    Column("prompts_total", Integer, nullable=False),
+    Column("invalid_reasons", JSONB, nullable=False),
+    Column("ttft_seconds_p50", Double),
+    Column("ttft_seconds_p95", Double),
+    Column("tokens_per_second_p50", Double),
+    Column("tokens_per_second_p95", Double),
+    Column("regime", JSONB, nullable=False),
+    Column("warnings", JSONB, nullable=False),
+)
+HISTORY_COLUMNS = (
+    "domain",
+    "valid",
+    "source",
+    "k",
+    "steps",
+    "drafted",
+    "accepted",
+    "decode_steps",
+    "completion_tokens",
+    "requests",
+    "acceptance_length_prompt_mean",
+    "ttft_seconds_p50",
+    "tokens_per_second_p50",
+    "identity_id",
+)
+Index(
+    "ix_runs_route_started_at",
+    runs.c.route,
+    runs.c.started_at,
+    postgresql_include=HISTORY_COLUMNS,
+)
+Index("ix_runs_route_domain_id", runs.c.route, runs.c.domain, runs.c.id)
+Index("ix_runs_trip_id", runs.c.trip_id, postgresql_where=text("trip_id IS NOT NULL"))
+
+samples = Table(
+    "samples",
+    metadata,
+    Column("run_id", BigInteger, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", SmallInteger, primary_key=True),
+    Column("question_id", Text, nullable=False),
+    Column("source", Text),
+    Column("k", Integer),
+    Column("steps", Integer, nullable=False),
+    Column("drafted", Integer),
+    Column("accepted", Integer, nullable=False),
+    Column("histogram", ARRAY(Integer), nullable=False),
+    Column("decode_steps", Integer, nullable=False),
+    Column("prompt_tokens", Integer),
+    Column("cached_prompt_tokens", Integer),
+    Column("completion_tokens", Integer, nullable=False),
+    Column("ttft_seconds", Double),
+    Column("decode_seconds", Double),
+    Column("decode_tokens", Integer, nullable=False),
+    Column("total_seconds", Double),
+    Column("chunk_tokens", JSONB, nullable=False),
+    Column("chunk_seconds", JSONB, nullable=False),
+    Column("loop_lag_seconds", Double, nullable=False),
+    Column("finish_reason", Text),
+    Column("output_hash", Text),
+    Column("invalid_reason", Text),
+    Column("invalid_detail", Text),
+)
+
+bumps = Table(
+    "bumps",
+    metadata,
+    _id(),
+    Column("route", Text, nullable=False),
+    Column("replica", Text, nullable=False),
+    Column("from_identity_id", BigInteger, ForeignKey("identities.id"), nullable=False),
+    Column("to_identity_id", BigInteger, ForeignKey("identities.id"), nullable=False),
+    Column("changes", JSONB, nullable=False),
+    Column("noticed_by", Text, nullable=False),
+    _time("noticed_at"),
+)
+Index("ix_bumps_route_noticed_at", bumps.c.route, bumps.c.noticed_at)
+
+baselines = Table(
+    "baselines",
+    metadata,
+    _id(),
+    Column("route", Text, nullable=False),
+    Column("domain", Text, nullable=False),
+    Column("prompt_set_hash", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("k", Integer),
+    Column("concurrency", Integer, nullable=False),
+    Column("sampling", JSONB, nullable=False),
+    Column("identity_id", BigInteger, ForeignKey("identities.id"), nullable=False),
+    Column("run_ids", ARRAY(BigInteger), nullable=False),
+    Column("metrics", JSONB, nullable=False, comment="Per metric: values, spreads, run_sigma, runs."),
+    _time("created_at"),
+    Column("created_by", Text, nullable=False),
+)
+baseline_approvals = Table(
+    "baseline_approvals",
+    metadata,
+    _id(),
+    Column("baseline_id", BigInteger, ForeignKey("baselines.id"), nullable=False),
+    Column("approved_by", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    _time("approved_at"),
+)
+Index("ix_baselines_route_domain", baselines.c.route, baselines.c.domain)
+
+trips = Table(
+    "trips",
+    metadata,
+    _id(),
+    Column("route", Text, nullable=False),
+    Column("domain", Text, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("run_id", BigInteger, ForeignKey("runs.id"), nullable=False),
+    Column("baseline_id", BigInteger, ForeignKey("baselines.id"), nullable=False),
+    Column("state", Text, nullable=False),
+    Column("confirmations_queued", Integer, nullable=False),
+    _time("opened_at"),
+    _time("decided_at", nullable=True),
+)
+Index(
+    "uq_trips_pending",
+    trips.c.route,
+    trips.c.domain,
+    trips.c.rule,
+    unique=True,
+    postgresql_where=text("state = 'pending'"),
+)
+
+verdicts = Table(
+    "verdicts",
+    metadata,
+    _id(),
+    Column("run_id", BigInteger, ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    Column("trip_id", BigInteger, ForeignKey("trips.id")),
+    Column("rule", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("document", JSONB, nullable=False),
+    _time("judged_at"),
+)
+Index("ix_verdicts_run_id", verdicts.c.run_id)
+
+incidents = Table(
+    "incidents",
+    metadata,
+    _id(),
+    Column("route", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("severity", Text, nullable=False),
+    Column("domains", JSONB, nullable=False),
+    _time("opened_at"),
+    _time("resolved_at", nullable=True),
+)
+Index(
+    "uq_incidents_open",
+    incidents.c.route,
+    incidents.c.kind,
+    unique=True,
+    postgresql_where=text("resolved_at IS NULL"),
+)
+
+incident_events = Table(
+    "incident_events",
+    metadata,
+    _id(),
+    Column("incident_id", BigInteger, ForeignKey("incidents.id"), nullable=False),
+    Column("transition", Text, nullable=False),
+    Column("document", JSONB, nullable=False),
+    _time("happened_at"),
+)
+Index("ix_incident_events_incident_id", incident_events.c.incident_id)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    _id(),
+    Column("event_id", BigInteger, ForeignKey("incident_events.id"), nullable=False),
+    Column("incident_id", BigInteger, ForeignKey("incidents.id"), nullable=False),
+    Column("receiver", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    _time("due_at"),
+    _time("lease_until", nullable=True),
+    Column("last_error", Text),
+    _time("sent_at", nullable=True),
+    UniqueConstraint("event_id", "receiver"),
+)
+Index(
+    "ix_deliveries_pending",
+    deliveries.c.due_at,
+    postgresql_where=text("state = 'pending'"),
+)
+Index("ix_deliveries_incident_id", deliveries.c.incident_id)
