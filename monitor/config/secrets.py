@@ -9,7 +9,6 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from monitor.config.strict import StrictModel, Text
 from monitor.errors import ConfigError
 
-
 REFUSED = "a secret is not written in this file; name where it is: {env: NAME} or {file: PATH}"
 
 

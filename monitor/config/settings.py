@@ -126,11 +126,11 @@ class Settings(StrictModel):
     )
     endpoint: Literal["chat", "completions"] = Field(
         default="chat",
-        description="`chat` replays turns through the chat template; `completions` sends the first turn only, as raw text.",
+        description="`chat` replays turns through the chat template; `completions` sends the first turn, as raw text.",
     )
     source: Literal["auto", "request", "stream"] = Field(
         default="auto",
-        description="Where the counts come from. `auto` takes `request` when the server offers it, otherwise `stream`; a "
+        description="Where counts come from. `auto` takes `request` when the server offers it, otherwise `stream`. A "
         "named source that the server does not offer makes the run invalid.",
     )
     cache: Literal["cold", "warm"] = Field(

@@ -76,14 +76,14 @@ def load_prompt_set(path: Path) -> PromptSet:
         if not line.strip():
             continue
         try:
-            prompt = _prompt(line, path.stem)
-            if prompt.question_id in first_seen:
-                raise ValueError(f"question_id {prompt.question_id!r} is on line {first_seen[prompt.question_id]} too")
-        except ValueError as error:
+            prompt = _prompt(line)
+        except (ValueError, RecursionError) as error:
             problems.append(f"{path}:{number}: {error}")
-        else:
-            first_seen[prompt.question_id] = number
-            prompts.append(prompt)
+            continue
+        first = first_seen.setdefault(prompt.question_id, number)
+        if first != number:
+            problems.append(f"{path}:{number}: question_id {prompt.question_id!r} is on line {first} too")
+        prompts.append(prompt)
     if not prompts and not problems:
         problems.append(f"{path}: has no prompts")
     if problems:
@@ -102,19 +102,20 @@ def _lines(path: Path) -> list[str]:
         raise PromptError(f"{path}:{line}: is not text in UTF-8") from None
 
 
-def _prompt(line: str, domain: str) -> Prompt:
+def _prompt(line: str) -> Prompt:
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         raise ValueError(f"not valid JSON at column {error.colno}: {error.msg}") from None
     if not isinstance(record, dict):
-        raise ValueError('is not a JSON object; write {"question_id": …, "category": …, "turns": […]}')
-    if missing := [key for key in ("question_id", "turns") if key not in record]:
-        raise ValueError(f"{' and '.join(missing)} missing")
+        # Not a TypeError: the problems of all lines are collected as ValueError.
+        raise ValueError('is not a JSON object; write {"question_id": …, "category": …, "turns": […]}')  # noqa: TRY004
+    if missing := [key for key in ("question_id", "category", "turns") if key not in record]:
+        raise ValueError(f"{' and '.join(missing)} missing; every prompt has question_id, category and turns")
     return Prompt(
         question_id=_identifier(record["question_id"]),
-        category=_word(record, "category", domain),
-        sub_category=_word(record, "sub_category", ""),
+        category=_word(record, "category"),
+        sub_category=_word(record, "sub_category"),
         turns=_turns(record["turns"]),
     )
 
@@ -125,10 +126,8 @@ def _identifier(value: Any) -> str:
     return str(value)
 
 
-def _word(record: dict[str, Any], key: str, otherwise: str) -> str:
-    value = record.get(key)
-    if value is None:
-        return otherwise
+def _word(record: dict[str, Any], key: str) -> str:
+    value = "" if record.get(key) is None else record[key]
     if not isinstance(value, str):
         raise ValueError(f"{key} is not a text")  # noqa: TRY004 - collected with the other problems of the line
     return value
