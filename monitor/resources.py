@@ -1,14 +1,18 @@
-"""Where the files that are not code live: beside the package in a checkout, inside it in a wheel."""
-
-from __future__ import annotations
+"""Where the files that come with Specwatch are: at the top of a checkout, inside the package in a wheel."""
 
 from pathlib import Path
 
+from monitor.errors import SpecwatchError
+
+_PACKAGE = Path(__file__).parent
+
 
 def resource_directory(name: str) -> Path:
-    """The directory `migrations` or `probes`, wherever Specwatch is installed. Raises FileNotFoundError."""
-    package = Path(__file__).parent
-    for candidate in (package / "_resources" / name, package.parent / name):
+    """The directory `name` (`probes`, `migrations`) of this installation.
+
+    Raises SpecwatchError when the installation lacks it.
+    """
+    for candidate in (_PACKAGE / "_resources" / name, _PACKAGE.parent / name):
         if candidate.is_dir():
             return candidate
-    raise FileNotFoundError(f"{name} is missing from this installation of Specwatch")
+    raise SpecwatchError(f"this installation of Specwatch has no {name} directory; install it again")

@@ -7,7 +7,6 @@ caused them; a delivery leaves `pending` only when a receiver accepted it or ref
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, exists, insert, or_, select, update
@@ -18,7 +17,7 @@ from monitor.store.schema import deliveries, incident_events, incidents, runs, t
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from sqlalchemy import Connection, Row
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sqlalchemy import (
     ARRAY,
     BigInteger,
@@ -22,6 +24,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
 metadata = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -36,7 +41,7 @@ def _id() -> Column[int]:
     return Column("id", BigInteger, Identity(always=True), primary_key=True)
 
 
-def _time(name: str, nullable: bool = False) -> Column[DateTime]:
+def _time(name: str, nullable: bool = False) -> Column[datetime]:
     return Column(name, DateTime(timezone=True), nullable=nullable)
 
 

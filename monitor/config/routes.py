@@ -1,0 +1,180 @@
+"""`routes.yaml`: what is measured, and how."""
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
+
+from monitor.config.secrets import Secret, from_directory
+from monitor.config.settings import Settings
+from monitor.config.strict import Labels, Name, Names, Number, StrictModel, Text, Whole
+
+RESERVED_LABELS = frozenset({"alertname", "domain", "replica", "route", "rule", "severity"})
+_BEYOND_THE_ROOT = re.compile(r"/(v1|metrics|health|version)(/.*)?$")
+
+
+def replica_url(url: str) -> str:
+    """The base URL of a server as it is stored: scheme and host in lower case, no slash at the end.
+
+    Raises ValueError for anything that is not the root (or a prefix) of an HTTP server, and for credentials in it.
+    """
+    if url != url.strip() or any(character.isspace() for character in url):
+        raise ValueError(f"{url!r} has white space in it")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"{url!r} is not a URL: {error}") from None
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a URL with a user or password in it is refused; use api_key or headers with a secret")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is not a server's address; write for example http://vllm-0:8000")
+    if parts.query or parts.fragment:
+        raise ValueError(f"{url!r} has a query or fragment; write only the server's address")
+    path = parts.path.rstrip("/")
+    if found := _BEYOND_THE_ROOT.search(path):
+        raise ValueError(f"{url!r} goes beyond the server's root; leave out {found[0]!r}")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "") + path
+
+
+Url = Annotated[StrictStr, AfterValidator(replica_url)]
+
+
+class Defaults(Settings):
+    """Values for every route that does not say otherwise."""
+
+
+class BaselinePolicy(StrictModel):
+    """Whether a baseline is approved without a person."""
+
+    approve_after: Whole | None = Field(
+        default=None,
+        examples=[10],
+        description="Approve the first baseline of each domain by itself from this many valid runs. `null`: none is "
+        "approved by itself, and no rule can trip until someone approves one.",
+    )
+
+
+class Route(Settings):
+    """One named production path: a served model with one speculation config behind one or more replicas.
+
+    After `load_config` every value is in place: those of `defaults` are merged in, `domains` names every domain
+    probed, and the weights of `mix` add up to 1.
+    """
+
+    name: Name = Field(examples=["chat-prod"], description="Name of the route in history, metrics and alerts; unique.")
+    replicas: Annotated[tuple[Url, ...], Field(min_length=1)] = Field(
+        examples=[["http://vllm-0:8000", "http://vllm-1:8000"]],
+        description="Base URLs of its vLLM servers, without `/v1`. A path before that is kept as a prefix.",
+    )
+    plain_twin: Url | None = Field(
+        default=None,
+        examples=["http://vllm-plain:8000"],
+        description="Base URL of a server of the same target with speculation off. Unset: no speedup is measured.",
+    )
+    model: Text | None = Field(
+        default=None,
+        examples=["my-model"],
+        description="Name of the model in requests. Unset: the only one that the server serves.",
+    )
+    api_key: Secret | None = Field(
+        default=None,
+        examples=[{"env": "VLLM_KEY"}],
+        description="Bearer token, named by `{env: NAME}` or `{file: PATH}`. Unset: none is sent.",
+    )
+    domains: Names = Field(
+        default=(),
+        examples=[["coding", "math"]],
+        description="Prompt sets that are replayed. Unset: every set there is.",
+    )
+    mix: Annotated[Mapping[StrictStr, Number], Field(validate_default=True)] = Field(
+        default_factory=dict,
+        examples=[{"coding": 0.7, "math": 0.3}],
+        description="Weight of each domain in the route's own figure; only their proportion counts. A domain left out "
+        "is judged alone and does not count for the route. Unset: all domains weigh the same.",
+    )
+    baseline: BaselinePolicy = Field(default=BaselinePolicy(), description="How a baseline comes about.")
+    labels: Labels = Field(
+        default_factory=dict,
+        examples=[{"team": "chat", "tier": "interactive"}],
+        description="Labels of the route in metrics and alerts, which `match` in alerting.yaml selects by.",
+    )
+
+    @field_validator("replicas")
+    @classmethod
+    def _distinct(cls, replicas: tuple[str, ...]) -> tuple[str, ...]:
+        for position, replica in enumerate(replicas):
+            if replica in replicas[:position]:
+                raise ValueError(f"{replica!r} is listed twice")
+        return replicas
+
+    @field_validator("plain_twin")
+    @classmethod
+    def _not_a_replica(cls, twin: str | None, info: ValidationInfo) -> str | None:
+        if twin is not None and twin in info.data.get("replicas", ()):
+            raise ValueError(f"{twin!r} is one of the replicas; the plain twin is a server without speculation")
+        return twin
+
+    @field_validator("labels")
+    @classmethod
+    def _not_ours(cls, labels: Mapping[str, str]) -> Mapping[str, str]:
+        if taken := sorted(RESERVED_LABELS & labels.keys()):
+            raise ValueError(f"{taken[0]!r} is a label that Specwatch sets itself; choose another name")
+        return labels
+
+    @field_validator("domains")
+    @classmethod
+    def _known(cls, domains: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        known: Collection[str] | None = (info.context or {}).get("known_domains")
+        unknown = [domain for domain in domains if known is not None and domain not in known]
+        if known is not None and unknown:
+            raise ValueError(f"{unknown[0]!r} is not a prompt set; there are: {', '.join(sorted(known))}")
+        return domains
+
+    @field_validator("mix")
+    @classmethod
+    def _normalised(cls, mix: Mapping[str, float], info: ValidationInfo) -> Mapping[str, float]:
+        domains = info.data.get("domains")
+        if domains is None:
+            return mix  # the domains themselves are wrong, which is reported already
+        for domain, weight in mix.items():
+            if domain not in domains:
+                raise ValueError(f"{domain!r} is not among the domains of this route: {', '.join(domains)}")
+            if not 0 < weight < float("inf"):
+                raise ValueError(f"{domain} weighs {weight:g}; write a number above 0, or leave the domain out")
+        weights = dict(mix) or dict.fromkeys(domains, 1.0)
+        total = sum(weights.values())
+        return {domain: weights[domain] / total for domain in domains if domain in weights}
+
+
+class RoutesFile(StrictModel):
+    """The top level of `routes.yaml`."""
+
+    prompts: Path | None = Field(
+        default=None,
+        examples=["prompts"],
+        description="Directory with your own prompt sets, one `DOMAIN.jsonl` each, instead of those that come with "
+        "Specwatch. A relative path starts at the configuration directory.",
+    )
+    defaults: Defaults = Field(
+        default_factory=Defaults, description="Values for every route that does not say otherwise."
+    )
+    routes: Annotated[tuple[Route, ...], Field(min_length=1)] = Field(description="The routes, at least one.")
+
+    @field_validator("prompts")
+    @classmethod
+    def _from_the_directory(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        return from_directory(path, info)
+
+    @field_validator("routes")
+    @classmethod
+    def _distinct_names(cls, routes: tuple[Route, ...]) -> tuple[Route, ...]:
+        names = [route.name for route in routes]
+        for position, name in enumerate(names):
+            if name in names[:position]:
+                raise ValueError(f"two routes are named {name!r}; a name is given once")
+        return routes

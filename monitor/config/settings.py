@@ -1,0 +1,195 @@
+"""The settings that `defaults` gives to every route and that a route may override."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Discriminator, Field, JsonValue, StrictStr, Tag, ValidationInfo, field_validator
+
+from monitor.config.secrets import Secret, from_directory
+from monitor.config.strict import Number, StrictModel, Switch, Text, Whole, WholeOrZero
+from monitor.config.units import Duration, format_duration
+
+# Tags of union members are in angle brackets so that `load` can leave them out of the path in a message.
+TEXT, SECRET = "<text>", "<secret>"
+TextOrSecret = Annotated[
+    Annotated[Text, Tag(TEXT)] | Annotated[Secret, Tag(SECRET)],
+    Discriminator(lambda value: SECRET if isinstance(value, dict | Secret) else TEXT),
+]
+
+# What the probe itself puts into the request: a second value would make runs incomparable without a trace.
+_SET_BY_PROBE = {
+    "cache_salt": "cache",
+    "chat_template_kwargs": "chat_template_kwargs",
+    "max_completion_tokens": "max_tokens",
+    "max_tokens": "max_tokens",
+    "messages": None,
+    "model": "model",
+    "n": None,
+    "prompt": None,
+    "return_token_ids": "source",
+    "seed": "seed",
+    "stream": None,
+    "stream_options": None,
+    "temperature": "temperature",
+}
+_CREDENTIAL_HEADERS = {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"}
+_HEADER_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
+
+
+def _headers(headers: Mapping[str, str | Secret]) -> Mapping[str, str | Secret]:
+    for name, value in headers.items():
+        if not name or not _HEADER_CHARACTERS.issuperset(name.lower()):
+            raise ValueError(f"{name!r} is not the name of an HTTP header")
+        if isinstance(value, str) and name.lower() in _CREDENTIAL_HEADERS:
+            raise ValueError(f"{name} is a secret; name where it is: {{env: NAME}} or {{file: PATH}}")
+        if isinstance(value, str) and not (value.isascii() and value.isprintable()):
+            raise ValueError(f"the value of {name} has characters that an HTTP header cannot carry")
+    return headers
+
+
+Headers = Annotated[Mapping[StrictStr, TextOrSecret], AfterValidator(_headers)]
+
+
+class Timeouts(StrictModel):
+    """How long each phase of one request may take before its sample is invalid."""
+
+    connect: Duration = Field(default=timedelta(seconds=5), description="To open the connection, TLS included.")
+    first_token: Duration = Field(
+        default=timedelta(seconds=60), description="From sending the request to the first token; queueing counts."
+    )
+    stall: Duration = Field(default=timedelta(seconds=20), description="Between two chunks of a stream.")
+    total: Duration = Field(default=timedelta(minutes=5), description="From sending the request to its last byte.")
+
+
+class StandAside(StrictModel):
+    """What a run does while its replica has more waiting requests than `max_waiting`."""
+
+    retry_after: Duration = Field(default=timedelta(seconds=30), description="Pause before looking at the queue again.")
+    give_up_after: Duration = Field(
+        default=timedelta(minutes=10), description="After this long the run is stored as invalid, reason `busy`."
+    )
+
+
+class DeclaredIdentity(StrictModel):
+    """Facts about what is running that the server does not tell; a change of any of them is a bump."""
+
+    engine: Text | None = Field(default=None, examples=["vllm"], description="Name of the engine.")
+    version: Text | None = Field(default=None, examples=["0.29.1"], description="Version of the engine.")
+    target: Text | None = Field(default=None, description="The model that verifies, with its revision if known.")
+    drafter: Text | None = Field(default=None, description="Whatever proposes tokens, with its revision if known.")
+    method: Text | None = Field(
+        default=None,
+        examples=["eagle3"],
+        description="How drafts are made. `suffix` and `ngram` tell the probe that a replayed prompt may match itself.",
+    )
+    quantization: Text | None = Field(default=None, examples=["fp8"], description="Quantisation of the target.")
+    tensor_parallel: Whole | None = Field(default=None, description="GPUs that one copy of the target is spread over.")
+    k: Whole | None = Field(default=None, description="Draft tokens per verification step.")
+
+
+class Settings(StrictModel):
+    """Everything about replaying prompts that `defaults` may give and a route may override."""
+
+    every: Duration = Field(
+        default=timedelta(minutes=40),
+        description="Time between two runs of the same domain. More than 40m cannot keep the promise of a page within "
+        "the hour.",
+    )
+    confirm_after: tuple[Duration, Duration] = Field(
+        default=(timedelta(minutes=5), timedelta(minutes=10)),
+        description="When the two confirmation runs start, counted from the run that tripped a rule; the second after "
+        "the first. Closer together means more false pages, because a disturbance may still last.",
+    )
+    max_tokens: Whole = Field(default=128, description="Completion tokens asked of every turn.")
+    concurrency: Whole = Field(
+        default=4, description="Prompts in flight on one replica. Runs at another concurrency are not comparable."
+    )
+    min_prompts: Whole = Field(default=12, description="A run with fewer valid prompts than this is invalid.")
+    temperature: Annotated[Number, Field(ge=0, le=2)] = Field(
+        default=0.0, description="Sampling temperature; 0 is greedy and makes outputs repeat."
+    )
+    seed: WholeOrZero = Field(default=0, description="Sampling seed sent with every request.")
+    thinking: Switch | None = Field(
+        default=None,
+        description="Sent as `chat_template_kwargs: {enable_thinking: …}`. `null`: not sent, the model decides.",
+    )
+    chat_template_kwargs: Mapping[StrictStr, JsonValue] = Field(
+        default_factory=dict, description="Sent as it stands with every chat request; `thinking` is added to it."
+    )
+    extra_body: Mapping[StrictStr, JsonValue] = Field(
+        default_factory=dict,
+        examples=[{"priority": 10}],
+        description="Further keys of the request body, for example `priority` where the server schedules by it (lower "
+        "numbers first). Keys that the probe sets itself are refused.",
+    )
+    endpoint: Literal["chat", "completions"] = Field(
+        default="chat",
+        description="`chat` replays turns through the chat template; `completions` sends the first turn, as raw text.",
+    )
+    source: Literal["auto", "request", "stream"] = Field(
+        default="auto",
+        description="Where counts come from. `auto` takes `request` when the server offers it, otherwise `stream`. A "
+        "named source that the server does not offer makes the run invalid.",
+    )
+    cache: Literal["cold", "warm"] = Field(
+        default="cold",
+        description="`cold` sends a `cache_salt` of its own with every run, so that no run meets the cache of another; "
+        "`warm` sends none.",
+    )
+    max_waiting: WholeOrZero = Field(
+        default=0, description="Stand aside while the replica reports more waiting requests than this."
+    )
+    stand_aside: StandAside = Field(default=StandAside(), description="How standing aside is done.")
+    timeouts: Timeouts = Field(default=Timeouts(), description="Limits per phase of one request.")
+    headers: Headers = Field(
+        default_factory=dict,
+        examples=[{"X-Team": "chat"}],
+        description="Further HTTP headers, each a text or a secret. `api_key` is sent by itself as a bearer token.",
+    )
+    ca_file: Path | None = Field(
+        default=None,
+        examples=["/etc/ssl/company.pem"],
+        description="Certificates (PEM) to trust besides the usual ones. A relative path starts at the configuration "
+        "directory.",
+    )
+    identity: DeclaredIdentity = Field(
+        default=DeclaredIdentity(), description="Declared facts about what is running, beside those observed."
+    )
+
+    @field_validator("confirm_after", mode="before")
+    @classmethod
+    def _exactly_two(cls, value: object) -> object:
+        if not isinstance(value, list | tuple) or len(value) != 2:
+            raise ValueError("must be a list of exactly two durations; write for example [5m, 10m]")
+        return value
+
+    @field_validator("confirm_after")
+    @classmethod
+    def _ascending(cls, value: tuple[timedelta, timedelta]) -> tuple[timedelta, timedelta]:
+        if value[0] >= value[1]:
+            shown = ", ".join(map(format_duration, value))
+            raise ValueError(f"[{shown}] is not ascending; the second run comes after the first")
+        return value
+
+    @field_validator("extra_body")
+    @classmethod
+    def _only_what_the_probe_does_not_set(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        for key in value:
+            if key in _SET_BY_PROBE:
+                instead = _SET_BY_PROBE[key]
+                raise ValueError(f"{key} is set by the probe" + (f"; use the key {instead} instead" if instead else ""))
+        return value
+
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def _thinking_has_its_own_key(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        if "enable_thinking" in value:
+            raise ValueError("enable_thinking has a key of its own; use thinking: true or thinking: false")
+        return value
+
+    @field_validator("ca_file")
+    @classmethod
+    def _from_the_directory(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        return from_directory(path, info)

@@ -1,0 +1,52 @@
+"""What every model of a configuration file shares: unknown keys are refused, values cannot change after loading."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*", re.ASCII)
+
+
+class StrictModel(BaseModel):
+    """A mapping in YAML of which every key is known and documented beside its field."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _plain_name(name: str) -> str:
+    if not _NAME.fullmatch(name) or len(name) > 63:
+        raise ValueError(f"{name!r} is not a name; use a-z, 0-9, - and _, a letter or digit first, 63 at most")
+    return name
+
+
+def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    for label in labels:
+        if not _LABEL.fullmatch(label) or label.startswith("__"):
+            raise ValueError(f"{label!r} is not a label name; use letters, digits and _, no digit or __ first")
+    return labels
+
+
+def _unique(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    for position, item in enumerate(items):
+        if item in items[:position]:
+            raise ValueError(f"{item!r} is listed twice")
+    return items
+
+
+def _told(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    return text
+
+
+Text = Annotated[StrictStr, AfterValidator(_told)]
+Name = Annotated[StrictStr, AfterValidator(_plain_name)]
+Names = Annotated[tuple[Text, ...], Field(min_length=1), AfterValidator(_unique)]
+Labels = Annotated[Mapping[StrictStr, StrictStr], AfterValidator(_labels)]
+Whole = Annotated[StrictInt, Field(ge=1)]
+WholeOrZero = Annotated[StrictInt, Field(ge=0)]
+Switch = StrictBool
+Number = StrictFloat

@@ -1,0 +1,61 @@
+"""Durations and shares as people write them in YAML: `40m`, `1h30m`, `15%`."""
+
+import re
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+_MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", re.ASCII)
+_LONGEST = timedelta(days=366)
+
+
+def parse_duration(value: object) -> timedelta:
+    """Reads `40m`, `1h30m` or `250ms`; whole numbers with units from `d` to `ms`, largest first.
+
+    Raises ValueError for anything else, for zero and for more than a year.
+    """
+    if isinstance(value, timedelta):
+        duration = value
+    else:
+        found = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
+        if found is None:
+            raise ValueError(f"{value!r} is not a duration; write for example 40m, 90s or 1h30m")
+        # A number too long for any clock is cut here, so that it is refused below and not an overflow.
+        counts = [int((group or "0")[:15]) for group in found.groups()]
+        milliseconds = sum(count * unit for count, unit in zip(counts, _MILLISECONDS.values(), strict=True))
+        duration = timedelta(milliseconds=min(milliseconds, 2 * _LONGEST // timedelta(milliseconds=1)))
+    if duration <= timedelta(0):
+        raise ValueError(f"{value!r} is no time at all; write a duration above zero")
+    if duration > _LONGEST:
+        raise ValueError(f"{value!r} is more than a year")
+    return duration
+
+
+def format_duration(duration: timedelta) -> str:
+    """The shortest text that `parse_duration` reads back as the same duration, to the millisecond."""
+    rest = round(duration / timedelta(milliseconds=1))
+    text = ""
+    for unit, size in _MILLISECONDS.items():
+        count, rest = divmod(rest, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
+
+
+def parse_ratio(value: object) -> float:
+    """Reads `15%` or 0.15 as 0.15; raises ValueError unless the result is above 0 and below 1."""
+    text = str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+    try:
+        ratio = Decimal(text[:-1]) / 100 if text.endswith("%") else Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{value!r} is not a share; write for example 15% or 0.15") from None
+    if not 0 < ratio < 1:
+        hint = f"; did you mean {value}%?" if "%" not in text and 1 <= ratio < 100 else ""
+        raise ValueError(f"{value!r} is not between 0% and 100%{hint}")
+    return float(ratio)
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+Ratio = Annotated[float, BeforeValidator(parse_ratio)]
