@@ -155,6 +155,7 @@ def upgrade() -> None:
         ["route", "started_at"],
         unique=False,
         postgresql_include=(
+            "id",
             "domain",
             "valid",
             "source",

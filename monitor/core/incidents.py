@@ -50,13 +50,19 @@ class IncidentState:
         return max((d.severity for d in self.domains.values()), key=SEVERITIES.index)
 
 
+def covers(state: IncidentState, domain: str, severity: str) -> bool:
+    """Whether the open incident already says this much about the domain: then another trip has nothing to add."""
+    known = state.domains.get(domain)
+    return known is not None and SEVERITIES.index(known.severity) >= SEVERITIES.index(severity)
+
+
 def on_confirmed(
     state: IncidentState, domain: str, rule: str, severity: str
 ) -> tuple[IncidentState, Transition | None]:
     """A confirmed drop opens the incident, adds its domain, or raises the domain's severity; a repeat says nothing."""
-    known = state.domains.get(domain)
-    if known is not None and SEVERITIES.index(known.severity) >= SEVERITIES.index(severity):
-        return replace(state, domains={**state.domains, domain: replace(known, well_runs=0)}), None
+    if covers(state, domain, severity):
+        known = replace(state.domains[domain], well_runs=0)
+        return replace(state, domains={**state.domains, domain: known}), None
     changed = replace(state, domains={**state.domains, domain: BrokenDomain(rule, severity)})
     return changed, Transition.UPDATED if state.domains else Transition.OPENED
 

@@ -100,7 +100,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome with everything needed to show why and to recompute it."""
+    """The outcome with everything needed to show why and to recompute it.
+
+    `value` and `baseline_value` are geometric means over the shared prompts, so that their ratio is the change.
+    """
 
     outcome: Outcome
     reason: str
@@ -109,6 +112,8 @@ class Verdict:
     baseline_id: int | None = None
     run_ids: tuple[int, ...] = ()
     estimate: PairedEstimate | None = None
+    value: float | None = None
+    baseline_value: float | None = None
     above_resolve_line: bool | None = None
     judge_version: int = JUDGE_VERSION
 
@@ -122,6 +127,8 @@ class Verdict:
             "drop": self.drop,
             "baseline_id": self.baseline_id,
             "run_ids": list(self.run_ids),
+            "value": self.value,
+            "baseline_value": self.baseline_value,
             "prompts": None if estimate is None else estimate.n,
             "change": None if estimate is None else estimate.change,
             "change_interval": None if estimate is None else list(estimate.change_interval),
@@ -150,16 +157,7 @@ def judge_run(candidate: Candidate, reference: Reference | None, line: Line) -> 
     tripped = estimate.mean < line.trip_log and estimate.p_drop < TRIP_P
     outcome = Outcome.TRIPPED if tripped else Outcome.OK
     reason = "past the trip line and significant" if tripped else "not past the trip line with significance"
-    return Verdict(
-        outcome,
-        reason,
-        line.metric,
-        line.drop,
-        reference.id,
-        (candidate.id,),
-        estimate,
-        estimate.mean > line.resolve_log,
-    )
+    return _judged(outcome, reason, line, [candidate], reference, estimate)
 
 
 def judge_confirmation(
@@ -172,15 +170,38 @@ def judge_confirmation(
             return Verdict(Outcome.INVALID, problem, line.metric, line.drop, reference.id, (candidate.id,))
     fresh = _estimate(confirmations, reference)
     pooled = _estimate([trip, *confirmations], reference)
-    ids = (trip.id, *(c.id for c in confirmations))
     if fresh.mean >= line.trip_log:
         outcome, reason = Outcome.NOT_CONFIRMED, "the confirmation runs are not past the trip line"
     elif pooled.mean > line.drop_log:
         outcome, reason = Outcome.NOT_CONFIRMED, "the pooled drop is smaller than the rule's"
     else:
         outcome, reason = Outcome.CONFIRMED, "pooled over the trip and its confirmations, at or past the drop"
-    above = pooled.mean > line.resolve_log
-    return Verdict(outcome, reason, line.metric, line.drop, reference.id, ids, pooled, above)
+    return _judged(outcome, reason, line, [trip, *confirmations], reference, pooled)
+
+
+def _judged(
+    outcome: Outcome,
+    reason: str,
+    line: Line,
+    candidates: Sequence[Candidate],
+    reference: Reference,
+    estimate: PairedEstimate,
+) -> Verdict:
+    seen = {question for candidate in candidates for question in candidate.values}
+    shared = [math.log(value) for question, value in reference.values.items() if question in seen]
+    baseline_value = math.exp(sum(shared) / len(shared))
+    return Verdict(
+        outcome=outcome,
+        reason=reason,
+        metric=line.metric,
+        drop=line.drop,
+        baseline_id=reference.id,
+        run_ids=tuple(candidate.id for candidate in candidates),
+        estimate=estimate,
+        value=baseline_value * math.exp(estimate.mean),
+        baseline_value=baseline_value,
+        above_resolve_line=estimate.mean > line.resolve_log,
+    )
 
 
 def _estimate(candidates: Sequence[Candidate], reference: Reference) -> PairedEstimate:

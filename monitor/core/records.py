@@ -141,13 +141,6 @@ class Identity:
             if name != "declared" and value is not None and before[name] is not None and before[name] != value
         }
 
-    def filled_from(self, previous: Identity) -> Identity:
-        """This identity with fields it could not observe taken from the previous one of the same replica."""
-        now, before = self.as_dict(), previous.as_dict()
-        declared = set(self.declared) | {n for n in previous.declared if now.get(n) is None}
-        merged = {n: before[n] if v is None else v for n, v in now.items()}
-        return Identity.from_dict({**merged, "declared": tuple(sorted(declared))})
-
 
 @dataclass(frozen=True)
 class Regime:

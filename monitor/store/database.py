@@ -47,9 +47,14 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """One transaction, committed at the end of the block and rolled back on any error."""
+        with self.errors(), self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turns the loss of the server into StoreError; other database errors are bugs and pass through."""
         try:
-            with self.engine.begin() as connection:
-                yield connection
+            yield
         except OperationalError as error:
             raise StoreError(self._unreachable(error)) from error
         except DBAPIError as error:

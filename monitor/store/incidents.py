@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, exists, insert, or_, select, update
+from sqlalchemy import and_, exists, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
@@ -137,6 +137,56 @@ def open_incident(connection: Connection, route: str, kind: str = ACCEPTANCE) ->
     )
     row = connection.execute(statement.with_for_update()).one_or_none()
     return None if row is None else (row.id, _state(row))
+
+
+def opened_at(connection: Connection, incident_id: int) -> datetime:
+    return connection.execute(select(incidents.c.opened_at).where(incidents.c.id == incident_id)).scalar_one()
+
+
+def told(connection: Connection, incident_id: int) -> set[str]:
+    """Receivers that have a delivery of this incident, whatever became of it: they must hear the end too."""
+    statement = select(deliveries.c.receiver).where(deliveries.c.incident_id == incident_id).distinct()
+    return set(connection.execute(statement).scalars())
+
+
+def last_good_run(connection: Connection, route: str, domain: str, rule: str) -> dict[str, Any] | None:
+    """The latest run of this domain that the rule found above the resolve line: when it was last well."""
+    statement = (
+        select(runs.c.id, runs.c.finished_at)
+        .join(verdicts, verdicts.c.run_id == runs.c.id)
+        .where(runs.c.route == route, runs.c.domain == domain, verdicts.c.rule == rule)
+        .where(verdicts.c.document["above_resolve_line"].as_boolean())
+        .order_by(runs.c.id.desc())
+        .limit(1)
+    )
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else {"run_id": row.id, "finished_at": row.finished_at.isoformat()}
+
+
+def last_changes(connection: Connection, route: str, rule: str) -> dict[str, float]:
+    """Domain → latest judged change of the route by this rule, as a fraction."""
+    statement = (
+        select(runs.c.domain, verdicts.c.document["change"].as_float().label("change"))
+        .distinct(runs.c.domain)
+        .join(verdicts, verdicts.c.run_id == runs.c.id)
+        .where(runs.c.route == route, verdicts.c.rule == rule, verdicts.c.outcome != "invalid")
+        .order_by(runs.c.domain, runs.c.id.desc())
+    )
+    return {row.domain: row.change for row in connection.execute(statement)}
+
+
+def expire_trips(connection: Connection, opened_before: datetime, now: datetime) -> int:
+    """Gives up trips whose confirmations never came (their route was removed), so that new ones can open."""
+    stale = and_(trips.c.state == "pending", trips.c.opened_at < opened_before)
+    return connection.execute(update(trips).where(stale).values(state="expired", decided_at=now)).rowcount
+
+
+def outbox_counts(connection: Connection) -> dict[tuple[str, str], int]:
+    """(receiver, state) → deliveries."""
+    statement = select(deliveries.c.receiver, deliveries.c.state, func.count()).group_by(
+        deliveries.c.receiver, deliveries.c.state
+    )
+    return {(row[0], row[1]): row[2] for row in connection.execute(statement)}
 
 
 def save_state(connection: Connection, route: str, incident_id: int | None, state: IncidentState, now: datetime) -> int:

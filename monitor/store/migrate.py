@@ -42,7 +42,7 @@ def status(database: Database) -> SchemaStatus:
 
 
 def upgrade(database: Database) -> SchemaStatus:
-    """Brings an empty or older schema to this program's. Raises StoreError when the schema is newer than the program."""
+    """Brings an empty or older schema to this program's. Raises StoreError when the schema is the newer one."""
     with database.transaction() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": UPGRADE_LOCK})
         before = _status(connection)
@@ -59,7 +59,8 @@ def require_current(database: Database) -> None:
     _refuse_newer(found)
     if not found.up_to_date:
         raise StoreError(
-            f"the schema is at {found.current or 'nothing'}, this Specwatch needs {found.head}: run 'specwatch db upgrade'"
+            f"the schema is at {found.current or 'nothing'}, this Specwatch needs {found.head}: "
+            "run 'specwatch db upgrade'"
         )
 
 
@@ -79,6 +80,6 @@ def _status(connection: Connection) -> SchemaStatus:
 def _refuse_newer(found: SchemaStatus) -> None:
     if not found.known:
         raise StoreError(
-            f"the schema is at revision {found.current}, which this Specwatch does not know: it was made by a newer one; "
+            f"the schema is at revision {found.current}, which this Specwatch does not know: a newer one made it; "
             "upgrade Specwatch, or point DATABASE_URL at another database"
         )

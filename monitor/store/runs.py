@@ -55,6 +55,16 @@ def store_run(connection: Connection, key: str, run: Run, trip_id: int | None = 
     return run_id
 
 
+def run_started_at(connection: Connection, run_id: int) -> datetime:
+    """When the run started."""
+    return connection.execute(select(runs.c.started_at).where(runs.c.id == run_id)).scalar_one()
+
+
+def source_of(run: Run) -> str:
+    """The source of the run's valid samples, or `none`."""
+    return next((sample.source.value for sample in run.samples if sample.valid and sample.source), "none")
+
+
 def store_identity(connection: Connection, identity: Identity, seen_at: datetime) -> int:
     document = identity.as_dict()
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

@@ -111,6 +111,7 @@ runs = Table(
     Column("warnings", JSONB, nullable=False),
 )
 HISTORY_COLUMNS = (
+    "id",
     "domain",
     "valid",
     "source",

@@ -1,0 +1,87 @@
+"""Empties the outbox: claims due deliveries under a lease, sends, and marks what happened. At least once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from monitor.store import incidents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from monitor.alerting.receivers import Failure, Receiver
+    from monitor.store.database import Database
+    from monitor.store.incidents import Delivery
+
+logger = logging.getLogger(__name__)
+
+LEASE = timedelta(minutes=1)
+"""Longer than any receiver's time-out: a lapsed lease means that the sender died, and another sends again."""
+FIRST_RETRY_SECONDS = 5.0
+LONGEST_RETRY_SECONDS = 3600.0
+GIVE_UP_AFTER_ATTEMPTS = 100
+"""About four days of hourly attempts."""
+
+
+def retry_delay_seconds(attempts: int, failure: Failure, jitter: float) -> float:
+    """Doubling from 5 s to an hour, spread by `jitter` in 0..1, never sooner than the receiver asked."""
+    backoff = min(FIRST_RETRY_SECONDS * 2.0 ** (attempts - 1), LONGEST_RETRY_SECONDS) * (0.5 + jitter / 2)
+    return max(backoff, failure.retry_after_seconds or 0.0)
+
+
+class Sender:
+    """Sends what is due, several receivers at once; safe beside other senders on the same database."""
+
+    def __init__(self, database: Database, receivers: Mapping[str, Receiver], now: Callable[[], datetime]) -> None:
+        self.database = database
+        self.receivers = receivers
+        self.now = now
+        self.sent_total = 0
+        self.failed_total = 0
+
+    async def send_due(self, limit: int = 50) -> int:
+        """Sends every due delivery once; returns how many were tried."""
+        claimed = await asyncio.to_thread(self._claim, limit)
+        await asyncio.gather(*(self._send(delivery) for delivery in claimed))
+        return len(claimed)
+
+    def _claim(self, limit: int) -> list[Delivery]:
+        with self.database.transaction() as connection:
+            return incidents.claim_deliveries(connection, self.now(), LEASE, limit)
+
+    async def _send(self, delivery: Delivery) -> None:
+        receiver = self.receivers.get(delivery.receiver)
+        if receiver is None:
+            error = f"receiver {delivery.receiver} is no longer in alerting.yaml"
+            await asyncio.to_thread(self._mark_dead, delivery, error)
+            return
+        failure = await receiver.send(delivery)
+        if failure is None:
+            self.sent_total += 1
+            await asyncio.to_thread(self._mark_sent, delivery)
+            return
+        self.failed_total += 1
+        logger.warning("delivery %s to %s failed: %s", delivery.key, delivery.receiver, failure.error)
+        if failure.final or delivery.attempts >= GIVE_UP_AFTER_ATTEMPTS:
+            await asyncio.to_thread(self._mark_dead, delivery, failure.error)
+        else:
+            await asyncio.to_thread(self._mark_retry, delivery, failure)
+
+    def _mark_sent(self, delivery: Delivery) -> None:
+        with self.database.transaction() as connection:
+            incidents.mark_sent(connection, delivery.id, self.now())
+
+    def _mark_retry(self, delivery: Delivery, failure: Failure) -> None:
+        seconds = retry_delay_seconds(delivery.attempts, failure, random.random())  # noqa: S311  (jitter, not a secret)
+        with self.database.transaction() as connection:
+            incidents.mark_retry(connection, delivery.id, failure.error, self.now() + timedelta(seconds=seconds))
+
+    def _mark_dead(self, delivery: Delivery, error: str) -> None:
+        logger.error("delivery %s to %s is given up: %s", delivery.key, delivery.receiver, error)
+        with self.database.transaction() as connection:
+            incidents.mark_dead(connection, delivery.id, error)

@@ -1,0 +1,67 @@
+"""Probe jobs and the queue they wait in: Procrastinate on the same Postgres, deferred inside our own transactions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
+
+from monitor.core.records import Reason
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+QUEUE = "probes"
+TASK = "probe"
+PRIORITIES = {Reason.CONFIRM: 20, Reason.BUMP: 10, Reason.MANUAL: 10, Reason.SCHEDULED: 0}
+"""A confirmation decides an alert, so it overtakes scheduled probes waiting for the same replica."""
+
+
+@dataclass(frozen=True)
+class ProbeJob:
+    """One run to make; `key` is the run's key, so that a job that runs twice stores once.
+
+    `waiting_since` (ISO time): when the job first stood aside for a busy replica.
+    """
+
+    key: str
+    route: str
+    domain: str
+    replica: str
+    reason: Reason
+    trip_id: int | None = None
+    waiting_since: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "reason": self.reason.value}
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> ProbeJob:
+        return cls(**{**document, "reason": Reason(document["reason"])})
+
+
+_deferrer = App(connector=SyncPsycopgConnector())
+
+
+def defer(connection: Connection, job: ProbeJob, at: datetime | None = None) -> None:
+    """Queues the job when the transaction commits; jobs of one replica run one after the other."""
+    task = _deferrer.configure_task(
+        TASK,
+        queue=QUEUE,
+        lock=f"replica {job.replica}",
+        schedule_at=at,
+        priority=PRIORITIES[job.reason],
+        connection=connection.connection.driver_connection,
+    )
+    task.defer(job=job.as_dict())
+
+
+def queue_app(conninfo: str) -> App:
+    """The worker's side of the queue, with a pool of its own."""
+    return App(connector=PsycopgConnector(conninfo=conninfo, min_size=1, max_size=4, timeout=10))
+
+
+__all__ = ["QUEUE", "TASK", "ProbeJob", "defer", "queue_app"]

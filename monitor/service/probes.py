@@ -1,0 +1,75 @@
+"""From a configured route to one run: the only place that turns configuration into a replay."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from monitor.core.records import Identity, Sampling
+from monitor.engines.vllm import VllmEngine
+from monitor.probing.client import Target, Timeouts
+from monitor.probing.replay import replay
+
+if TYPE_CHECKING:
+    from monitor.config.routes import Route
+    from monitor.core.records import Run
+    from monitor.prompts.sets import PromptSet
+    from monitor.service.jobs import ProbeJob
+
+
+def target_of(route: Route, replica: str) -> Target:
+    """The replica with the route's secrets revealed now, so that a rotated key is followed. Raises ConfigError."""
+
+    def revealed(value: object) -> str:
+        return value if isinstance(value, str) else value.reveal(os.environ)  # type: ignore[attr-defined, no-any-return]
+
+    return Target(
+        base_url=replica,
+        model=route.model,
+        api_key=None if route.api_key is None else route.api_key.reveal(os.environ),
+        headers={name: revealed(value) for name, value in route.headers.items()},
+        ca_file=route.ca_file,
+        timeouts=Timeouts(
+            connect_seconds=route.timeouts.connect.total_seconds(),
+            first_token_seconds=route.timeouts.first_token.total_seconds(),
+            stall_seconds=route.timeouts.stall.total_seconds(),
+            total_seconds=route.timeouts.total.total_seconds(),
+        ),
+    )
+
+
+def sampling_of(route: Route) -> Sampling:
+    kwargs = dict(route.chat_template_kwargs)
+    if route.thinking is not None:
+        kwargs["enable_thinking"] = route.thinking
+    return Sampling(
+        endpoint=route.endpoint,
+        max_tokens=route.max_tokens,
+        temperature=route.temperature,
+        seed=route.seed,
+        cache=route.cache,
+        chat_template_kwargs=tuple(sorted(kwargs.items())),
+        extra_body=tuple(sorted(route.extra_body.items())),
+    )
+
+
+def declared_identity(route: Route) -> Identity:
+    declared = {name: value for name, value in route.identity.model_dump().items() if value is not None}
+    return Identity(**declared, declared=tuple(sorted(declared)))
+
+
+async def run_probe(route: Route, job: ProbeJob, prompt_set: PromptSet) -> Run:
+    """Replays the prompt set on the job's replica. Raises StandAside while the replica queues."""
+    return await replay(
+        target_of(route, job.replica),
+        VllmEngine(),
+        prompt_set,
+        route=route.name,
+        concurrency=route.concurrency,
+        sampling=sampling_of(route),
+        source=route.source,
+        declared_identity=declared_identity(route),
+        max_waiting=route.max_waiting,
+        min_prompts=route.min_prompts,
+        reason=job.reason,
+    )

@@ -1,0 +1,238 @@
+"""What follows from a finished run, in one transaction: stored, compared, judged, told.
+
+1. The run and its samples are written under the job's key; a second time nothing happens.
+2. A changed identity is recorded as a bump and every domain of the route is probed at once.
+3. Each rule that applies judges the run; a trip queues two confirmation runs, a confirmation decides its trip.
+4. Incident transitions and their deliveries are written beside the verdict that caused them.
+5. A route whose policy says so gets its first baseline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from monitor.alerting.message import incident_event
+from monitor.alerting.receivers import receivers_for
+from monitor.core import incidents as life
+from monitor.core import judge
+from monitor.core.records import Reason
+from monitor.service.jobs import ProbeJob, defer
+from monitor.store import baselines, incidents, runs, slots
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from monitor.config.alerting import Rule
+    from monitor.config.load import Config
+    from monitor.config.routes import Route
+    from monitor.core.records import Run
+
+MOST_CONFIRMATIONS = 6
+"""Confirmation runs queued per trip at most: two, and four more when some are invalid."""
+
+
+@dataclass
+class Recorded:
+    """What a run led to, for the log and the process's own metrics."""
+
+    run_id: int
+    bump_id: int | None = None
+    verdicts: list[tuple[str, judge.Verdict]] = field(default_factory=list)
+    transitions: list[tuple[int, life.Transition]] = field(default_factory=list)
+    baseline_id: int | None = None
+
+
+class Recorder:
+    """Records runs of the configured routes; holds no state between runs."""
+
+    def __init__(self, config: Config) -> None:
+        self.alerting = config.alerting
+        self.routes = {route.name: route for route in config.routes}
+
+    def record(self, connection: Connection, job: ProbeJob, run: Run, now: datetime) -> Recorded | None:
+        """All of the above; None when this job's run is stored already."""
+        route = self.routes[run.route]
+        slots.lock_route(connection, route.name)
+        previous = runs.last_identity(connection, route.name, run.replica)
+        run_id = runs.store_run(connection, job.key, run, job.trip_id)
+        if run_id is None:
+            return None
+        recorded = Recorded(run_id)
+        if previous is not None and any(sample.valid for sample in run.samples):
+            recorded.bump_id = self._bump(connection, route, run, previous, now)
+        for rule in self.alerting.rules:
+            if applies(rule, route, run.domain):
+                self._judge(connection, route, rule, run, recorded, now)
+        if job.trip_id is not None:
+            self._confirm(connection, route, run, job.trip_id, recorded, now)
+        if run.invalid_reason is None:
+            recorded.baseline_id = self._approve_first(connection, route, run, run_id, now)
+        return recorded
+
+    def _bump(
+        self, connection: Connection, route: Route, run: Run, previous: tuple[int, Any], now: datetime
+    ) -> int | None:
+        changes = run.identity.changes_from(previous[1])
+        if not changes:
+            return None
+        identity_id = runs.store_identity(connection, run.identity, now)
+        bump_id = runs.store_bump(connection, route.name, run.replica, previous[0], identity_id, changes, now)
+        for domain in route.domains:
+            if domain != run.domain:
+                job = ProbeJob(f"bump {bump_id} {domain}", route.name, domain, run.replica, Reason.BUMP)
+                defer(connection, job)
+        return bump_id
+
+    def _judge(
+        self, connection: Connection, route: Route, rule: Rule, run: Run, recorded: Recorded, now: datetime
+    ) -> None:
+        candidate = runs.candidate(connection, recorded.run_id, rule.metric)
+        reference = baselines.reference(connection, route.name, run.domain, rule.metric, candidate.comparability)
+        verdict = judge.judge_run(candidate, reference, judge.Line(rule.metric, rule.drop))
+        incidents.store_verdict(connection, recorded.run_id, rule.name, verdict, now)
+        recorded.verdicts.append((rule.name, verdict))
+        found = incidents.open_incident(connection, route.name)
+        if found is not None:
+            state, transition = life.on_judged(found[1], run.domain, rule.name, verdict, self.alerting.resolve.runs)
+            self._move(connection, route, rule, run, verdict, found, (state, transition), recorded, now)
+        if verdict.outcome is judge.Outcome.TRIPPED and run.reason is not Reason.CONFIRM:
+            state = life.IncidentState() if found is None else found[1]
+            if not life.covers(state, run.domain, rule.severity):
+                self._trip(connection, route, rule, run, recorded.run_id, verdict, now)
+
+    def _trip(
+        self,
+        connection: Connection,
+        route: Route,
+        rule: Rule,
+        run: Run,
+        run_id: int,
+        verdict: judge.Verdict,
+        now: datetime,
+    ) -> None:
+        baseline_id = verdict.baseline_id
+        if baseline_id is None:
+            return
+        trip_id = incidents.open_trip(connection, route.name, run.domain, rule.name, run_id, baseline_id, now)
+        if trip_id is None:
+            return
+        for number, delay in enumerate(route.confirm_after):
+            self._queue_confirmation(connection, run, trip_id, number, run.finished_at + delay)
+
+    def _queue_confirmation(self, connection: Connection, run: Run, trip_id: int, number: int, at: datetime) -> None:
+        job = ProbeJob(
+            f"confirm {trip_id} {number}", run.route, run.domain, run.replica, Reason.CONFIRM, trip_id=trip_id
+        )
+        defer(connection, job, at)
+        incidents.count_confirmation(connection, trip_id, 1)
+
+    def _confirm(
+        self, connection: Connection, route: Route, run: Run, trip_id: int, recorded: Recorded, now: datetime
+    ) -> None:
+        trip = incidents.pending_trip(connection, trip_id)
+        rule = None if trip is None else next((r for r in self.alerting.rules if r.name == trip.rule), None)
+        if trip is None or rule is None:
+            return
+        confirmations = incidents.valid_confirmations(connection, trip.id)
+        if len(confirmations) < len(route.confirm_after):
+            self._wait_for_more(connection, route, run, trip, now)
+            return
+        reference = baselines.reference_by_id(connection, trip.baseline_id, rule.metric)
+        verdict = judge.judge_confirmation(
+            runs.candidate(connection, trip.run_id, rule.metric),
+            [runs.candidate(connection, run_id, rule.metric) for run_id in confirmations],
+            reference,
+            judge.Line(rule.metric, rule.drop),
+        )
+        incidents.store_verdict(connection, recorded.run_id, rule.name, verdict, now, trip.id)
+        incidents.decide_trip(connection, trip.id, verdict.outcome.value, now)
+        recorded.verdicts.append((rule.name, verdict))
+        if verdict.outcome is judge.Outcome.CONFIRMED:
+            found = incidents.open_incident(connection, route.name)
+            state = life.IncidentState() if found is None else found[1]
+            moved = life.on_confirmed(state, run.domain, rule.name, rule.severity)
+            self._move(connection, route, rule, run, verdict, found, moved, recorded, now)
+
+    def _wait_for_more(
+        self, connection: Connection, route: Route, run: Run, trip: incidents.Trip, now: datetime
+    ) -> None:
+        missing = trip.confirmations_queued - incidents.confirmations_done(connection, trip.id)
+        if run.invalid_reason is None or missing > 1:
+            return
+        if trip.confirmations_queued >= MOST_CONFIRMATIONS:
+            incidents.decide_trip(connection, trip.id, "expired", now)
+            return
+        gap = route.confirm_after[1] - route.confirm_after[0]
+        self._queue_confirmation(connection, run, trip.id, trip.confirmations_queued, now + gap)
+
+    def _move(
+        self,
+        connection: Connection,
+        route: Route,
+        rule: Rule,
+        run: Run,
+        verdict: judge.Verdict,
+        found: tuple[int, life.IncidentState] | None,
+        moved: tuple[life.IncidentState, life.Transition | None],
+        recorded: Recorded,
+        now: datetime,
+    ) -> None:
+        state, transition = moved
+        if found is not None and state == found[1] and transition is None:
+            return
+        incident_id = incidents.save_state(connection, route.name, None if found is None else found[0], state, now)
+        if transition is None:
+            return
+        known = incidents.get_incident(connection, incident_id) or {}
+        since = runs.run_started_at(connection, verdict.run_ids[0])
+        document = incident_event(
+            incident_id=incident_id,
+            transition=transition,
+            route=route.name,
+            labels=route.labels,
+            severity=known["severity"],
+            domain=run.domain,
+            rule=rule.name,
+            verdict=verdict,
+            replica=run.replica,
+            source=runs.source_of(run),
+            since=since,
+            opened_at=incidents.opened_at(connection, incident_id),
+            now=now,
+            broken_domains=list(state.domains),
+            last_good_run=incidents.last_good_run(connection, route.name, run.domain, rule.name),
+            last_bump=runs.last_bump(connection, route.name),
+            other_changes=incidents.last_changes(connection, route.name, rule.name),
+            external_url=self.alerting.external_url,
+        )
+        receivers = self._receivers(connection, route, incident_id, known["severity"])
+        incidents.add_event(connection, incident_id, transition, document, receivers, now)
+        recorded.transitions.append((incident_id, transition))
+
+    def _receivers(self, connection: Connection, route: Route, incident_id: int, severity: str) -> set[str]:
+        """Whom this transition goes to: those routed now, and whoever was told of the incident before."""
+        return receivers_for(self.alerting, route, severity) | incidents.told(connection, incident_id)
+
+    def _approve_first(self, connection: Connection, route: Route, run: Run, run_id: int, now: datetime) -> int | None:
+        wanted = route.baseline.approve_after
+        if wanted is None or baselines.has_approved(connection, route.name, run.domain):
+            return None
+        found = baselines.first_valid_runs(connection, route.name, run.domain, run_id, wanted)
+        if len(found) < wanted:
+            return None
+        baseline_id = baselines.create_baseline(connection, found, "specwatch", now)
+        why = f"routes.yaml: baseline.approve_after {wanted}"
+        baselines.approve_baseline(connection, baseline_id, "specwatch", why, now)
+        return baseline_id
+
+
+def applies(rule: Rule, route: Route, domain: str) -> bool:
+    """Whether alerting.yaml has this rule judge this route and domain."""
+    return (
+        (rule.routes is None or route.name in rule.routes)
+        and (rule.domains is None or domain in rule.domains)
+        and all(route.labels.get(name) == value for name, value in rule.match.items())
+    )

@@ -1,0 +1,120 @@
+"""Decides when: APScheduler in the one process that holds the leader's lock, slots as rows so that none is doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+from monitor.core.records import Reason
+from monitor.core.schedule import current_slot, replica_index
+from monitor.errors import StoreError
+from monitor.service.jobs import ProbeJob, defer
+from monitor.store import incidents, slots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from monitor.config.routes import Route
+    from monitor.store.database import Database
+
+logger = logging.getLogger(__name__)
+
+TRY_TO_LEAD_EVERY_SECONDS = 1.0
+TRIPS_EXPIRE_AFTER = timedelta(days=1)
+
+
+class Scheduler:
+    """Queues due slots while this process leads; stands by otherwise and takes over within a second or two."""
+
+    def __init__(self, database: Database, routes: Sequence[Route], now: Callable[[], datetime]) -> None:
+        self.database = database
+        self.routes = routes
+        self.now = now
+        self.leading = False
+
+    async def run(self) -> None:
+        """Leads whenever the lock is free, until cancelled. Losing the database ends the lead, not the process."""
+        while True:
+            try:
+                await self._lead_once()
+            except StoreError as error:
+                logger.warning("not scheduling: %s", error)
+            self.leading = False
+            await asyncio.sleep(TRY_TO_LEAD_EVERY_SECONDS)
+
+    async def _lead_once(self) -> None:
+        session = await asyncio.to_thread(self._session)
+        try:
+            if not await asyncio.to_thread(slots.lead, session):
+                return
+            logger.info("this process schedules")
+            self.leading = True
+            await self._schedule_until_lost(session)
+        finally:
+            await asyncio.to_thread(session.invalidate)
+            await asyncio.to_thread(session.close)
+
+    def _session(self) -> Connection:
+        with self.database.errors():
+            return self.database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+
+    async def _schedule_until_lost(self, session: Connection) -> None:
+        scheduler = AsyncIOScheduler(
+            timezone="UTC", job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+        )
+        for route in self.routes:
+            for domain in route.domains:
+                scheduler.add_job(self._fire, self._trigger(route, domain), args=[route, domain])
+        scheduler.start()
+        try:
+            await self._catch_up()
+            while True:
+                await asyncio.sleep(TRY_TO_LEAD_EVERY_SECONDS)
+                await asyncio.to_thread(self._still_leading, session)
+        finally:
+            scheduler.shutdown(wait=False)
+
+    def _trigger(self, route: Route, domain: str) -> IntervalTrigger:
+        next_slot = current_slot(route.name, domain, route.every, self.now()) + route.every
+        return IntervalTrigger(seconds=route.every.total_seconds(), start_date=next_slot, timezone="UTC")
+
+    def _still_leading(self, session: Connection) -> None:
+        with self.database.errors():
+            session.exec_driver_sql("SELECT 1")
+
+    async def _catch_up(self) -> None:
+        """Slots that came due while nobody led: the latest of each is queued now, earlier ones are gone."""
+        await asyncio.to_thread(self._expire_trips)
+        for route in self.routes:
+            for domain in route.domains:
+                await asyncio.to_thread(self.queue_slot, route, domain)
+
+    async def _fire(self, route: Route, domain: str) -> None:
+        try:
+            await asyncio.to_thread(self.queue_slot, route, domain)
+        except StoreError as error:
+            logger.warning("slot of %s/%s waits for the database: %s", route.name, domain, error)
+
+    def _expire_trips(self) -> None:
+        with self.database.transaction() as connection:
+            incidents.expire_trips(connection, self.now() - TRIPS_EXPIRE_AFTER, self.now())
+
+    def queue_slot(self, route: Route, domain: str) -> bool:
+        """Queues the current slot's probe unless it was queued before; both in one transaction."""
+        slot = current_slot(route.name, domain, route.every, self.now())
+        position = replica_index(slot, route.every, route.domains.index(domain), len(route.replicas))
+        key = f"slot {route.name} {domain} {slot.isoformat()}"
+        job = ProbeJob(key, route.name, domain, route.replicas[position], Reason.SCHEDULED)
+        with self.database.transaction() as connection:
+            if not slots.take_slot(connection, route.name, domain, slot):
+                return False
+            defer(connection, job)
+        return True

@@ -1,0 +1,119 @@
+"""Historical figures by route and domain: one query over an index that holds every column it needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, literal_column, select
+
+from monitor.store.schema import runs
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sqlalchemy import ColumnElement, Connection, Select
+
+GROUPINGS = ("run", "hour", "day", "week", "identity")
+METRICS = (
+    "acceptance_length",
+    "acceptance_length_prompt_mean",
+    "acceptance_rate",
+    "tokens_per_step",
+    "coverage",
+    "ttft_seconds_p50",
+    "tokens_per_second_p50",
+)
+
+
+def history(
+    connection: Connection,
+    route: str,
+    *,
+    domain: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    group_by: str = "run",
+    zone: str = "UTC",
+) -> list[dict[str, Any]]:
+    """Rows oldest first, one per bucket, domain, source and K: figures of different sources or K are never pooled.
+
+    Counts are pooled over the valid runs of a bucket (token-weighted); prompt means and times are averages over runs.
+    `zone` is the IANA name that hours, days and weeks begin in.
+    """
+    statement = history_statement(route, domain, since, until, group_by, zone)
+    return [_document(row, group_by) for row in connection.execute(statement)]
+
+
+def history_statement(
+    route: str,
+    domain: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    group_by: str,
+    zone: str,
+) -> Select[Any]:
+    """Guarantee: reads only ix_runs_route_started_at (its plan is tested), so 90 days cost one index range."""
+    c = runs.c
+    bucket = _bucket(group_by, zone)
+    keys = [bucket, c.domain, c.source, c.k]
+    steps, accepted, decode_steps = _sum(c.steps), _sum(c.accepted), _sum(c.decode_steps)
+    statement = (
+        select(
+            bucket.label("bucket"),
+            c.domain,
+            c.source,
+            c.k,
+            func.min(c.started_at).label("first_at"),
+            func.max(c.started_at).label("last_at"),
+            func.count().filter(c.valid).label("runs_valid"),
+            func.count().label("runs_total"),
+            (1 + accepted / func.nullif(steps, 0)).label("acceptance_length"),
+            func.avg(c.acceptance_length_prompt_mean).filter(c.valid).label("acceptance_length_prompt_mean"),
+            (accepted / func.nullif(_sum(c.drafted), 0)).label("acceptance_rate"),
+            ((_sum(c.completion_tokens) - _sum(c.requests)) / func.nullif(decode_steps, 0)).label("tokens_per_step"),
+            func.least(1.0, steps / func.nullif(decode_steps, 0)).label("coverage"),
+            func.avg(c.ttft_seconds_p50).filter(c.valid).label("ttft_seconds_p50"),
+            func.avg(c.tokens_per_second_p50).filter(c.valid).label("tokens_per_second_p50"),
+        )
+        .where(c.route == route)
+        .group_by(*keys)
+        .order_by(literal_column("first_at"), c.domain)
+    )
+    if domain is not None:
+        statement = statement.where(c.domain == domain)
+    if since is not None:
+        statement = statement.where(c.started_at >= since)
+    if until is not None:
+        statement = statement.where(c.started_at < until)
+    return statement
+
+
+def _sum(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    return func.sum(column).filter(runs.c.valid)
+
+
+def _bucket(group_by: str, zone: str) -> ColumnElement[Any]:
+    if group_by == "run":
+        return runs.c.id
+    if group_by == "identity":
+        return runs.c.identity_id
+    return func.date_trunc(group_by, runs.c.started_at, zone)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _document(row: Any, group_by: str) -> dict[str, Any]:
+    return {
+        "bucket": row.bucket.isoformat() if hasattr(row.bucket, "isoformat") else row.bucket,
+        "group_by": group_by,
+        "domain": row.domain,
+        "source": row.source,
+        "k": row.k,
+        "first_at": row.first_at.isoformat(),
+        "last_at": row.last_at.isoformat(),
+        "runs_valid": row.runs_valid,
+        "runs_total": row.runs_total,
+        **{metric: _number(getattr(row, metric)) for metric in METRICS},
+    }
