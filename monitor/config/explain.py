@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 
 from monitor.config.document import Document, Problem, Where
 from monitor.config.routes import Defaults, Route, RoutesFile
+from monitor.config.strict import own_keys_first
 
 _NOT_A = {
     "bool_type": "true or false",
@@ -93,7 +94,7 @@ def _unknown_key(where: Where, model: type[BaseModel]) -> str:
         return "unknown key; it belongs to each route, not to defaults"
     if owner is RoutesFile and key in Defaults.model_fields:
         return "unknown key; it belongs under defaults or a route"
-    allowed = list(owner.model_fields)
+    allowed = own_keys_first(owner)
     close = difflib.get_close_matches(key, allowed, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     return f"unknown key; allowed: {', '.join(allowed)}{hint}" if allowed else "unknown key; none is allowed here"

@@ -16,6 +16,12 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def own_keys_first(model: type[BaseModel]) -> list[str]:
+    """The keys of a model, those of its own class before the inherited ones, as people look for them."""
+    own = [key for key in model.model_fields if key in vars(model).get("__annotations__", {})]
+    return own + [key for key in model.model_fields if key not in own]
+
+
 def _plain_name(name: str) -> str:
     if not _NAME.fullmatch(name) or len(name) > 63:
         raise ValueError(f"{name!r} is not a name; use a-z, 0-9, - and _, a letter or digit first, 63 at most")
