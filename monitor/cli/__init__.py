@@ -1,0 +1,84 @@
+"""The command line: a thin layer over functions that live elsewhere. Commands load only when they are used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from monitor import __version__
+from monitor.errors import SpecwatchError
+
+COMMANDS = {
+    "probe": ("monitor.cli.probe:probe", "Measure one server now; needs no database and no configuration."),
+    "serve": ("monitor.cli.serve:serve", "Probe every route on schedule, judge, and send alerts."),
+    "demo": ("monitor.cli.demo:demo", "See an acceptance incident open and resolve on simulated servers."),
+    "routes": ("monitor.cli.history:routes", "Show the routes and their latest figures."),
+    "history": ("monitor.cli.history:history", "Show figures of a route over time."),
+    "runs": ("monitor.cli.history:runs", "List the latest runs."),
+    "run": ("monitor.cli.history:run", "Look into one run, down to single prompts."),
+    "incidents": ("monitor.cli.incidents:incidents", "List incidents, or show one with its timeline."),
+    "baseline": ("monitor.cli.baseline:baseline", "Create, show, approve and list baselines."),
+    "prompts": ("monitor.cli.prompts:prompts", "List, show and lint prompt sets."),
+    "config": ("monitor.cli.config:config", "Check routes.yaml and alerting.yaml."),
+    "db": ("monitor.cli.db:db", "Upgrade the database schema or show its state."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and one-line help without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's signature)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--config",
+    "config_dir",
+    metavar="DIR",
+    help="Directory of routes.yaml and alerting.yaml.  [SPECWATCH_CONFIG, else .]",
+)
+@click.option("--database-url", metavar="URL", help="Another store than DATABASE_URL or the program's own Postgres.")
+@click.version_option(__version__, prog_name="specwatch", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context, config_dir: str | None, database_url: str | None) -> None:
+    """Specwatch watches the acceptance of speculative decoding on vLLM servers.
+
+    Start with 'specwatch demo', or 'specwatch probe http://HOST:8000' on a server of yours.
+
+    Exit codes: 0 done, 2 wrong usage or configuration, 3 database out of reach, 13 server could not be measured.
+    """
+    from monitor.cli.context import Context
+
+    ctx.obj = Context(config_dir, database_url)
+
+
+def main() -> None:
+    """Runs the command line; every error meant for people ends as one message and its exit code."""
+    try:
+        cli(standalone_mode=False, prog_name="specwatch")
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except SpecwatchError as error:
+        click.echo(f"specwatch: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)

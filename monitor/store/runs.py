@@ -55,6 +55,12 @@ def store_run(connection: Connection, key: str, run: Run, trip_id: int | None = 
     return run_id
 
 
+def domains_of(connection: Connection, route: str) -> list[str]:
+    """Domains the route has valid runs of."""
+    statement = select(runs.c.domain).distinct().where(runs.c.route == route, runs.c.valid).order_by(runs.c.domain)
+    return list(connection.execute(statement).scalars())
+
+
 def run_started_at(connection: Connection, run_id: int) -> datetime:
     """When the run started."""
     return connection.execute(select(runs.c.started_at).where(runs.c.id == run_id)).scalar_one()

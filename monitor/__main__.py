@@ -1,0 +1,5 @@
+"""`python -m monitor` is `specwatch`."""
+
+from monitor.cli import main
+
+main()

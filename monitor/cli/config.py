@@ -1,0 +1,36 @@
+"""`specwatch config`: the two YAML files."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from monitor.cli.context import Context
+
+
+@click.group()
+def config() -> None:
+    """Check routes.yaml and alerting.yaml."""
+
+
+@config.command()
+@click.pass_obj
+def check(context: Context) -> None:
+    """Read both files as 'serve' would, secrets and prompt sets included; exit code 2 with every problem found."""
+    from monitor.config.load import check_secrets
+    from monitor.config.units import format_duration
+
+    loaded = context.load_config()
+    check_secrets(loaded, os.environ)
+    sets = context.prompt_sets(loaded)
+    click.echo(f"{loaded.directory}: {len(loaded.routes)} routes, {len(loaded.alerting.rules)} rules, no problems")
+    for route in loaded.routes:
+        prompts = sum(len(sets[domain].prompts) for domain in route.domains)
+        hourly = prompts * route.max_tokens * (3600 / route.every.total_seconds())
+        click.echo(
+            f"  {route.name}: {len(route.domains)} domains every {format_duration(route.every)}, {prompts} prompts, "
+            f"at most {hourly:,.0f} generated tokens an hour over {len(route.replicas)} replicas"
+        )

@@ -1,0 +1,84 @@
+"""What commands share: where the configuration is, and the store, opened when first needed."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from monitor.config.load import Config
+    from monitor.prompts.sets import PromptSet
+    from monitor.store.database import Database
+
+
+class Context:
+    """The options before the command's name."""
+
+    def __init__(self, config_dir: str | None, database_url: str | None) -> None:
+        self.config_dir = config_dir
+        self.database_url = database_url
+
+    def load_config(self) -> Config:
+        """Raises ConfigError."""
+        from monitor.config.load import config_directory, load_config
+        from monitor.prompts.sets import bundled_directory
+
+        directory = config_directory(self.config_dir, os.environ)
+        return load_config(directory, sorted(path.stem for path in bundled_directory().glob("*.jsonl")))
+
+    def prompt_sets(self, config: Config) -> dict[str, PromptSet]:
+        """The sets the configuration's routes replay. Raises PromptError."""
+        from monitor.prompts.sets import bundled_directory, load_prompt_sets
+
+        directory: Path = config.prompts or bundled_directory()
+        return load_prompt_sets(directory)
+
+    @contextmanager
+    def database(self, *, reading: bool = True) -> Iterator[Database]:
+        """The store: `--database-url`, DATABASE_URL, or the program's own Postgres, started if need be.
+
+        With `reading`, raises StoreError unless its schema is current. Raises StoreError when out of reach.
+        """
+        from monitor.store import migrate
+
+        with self.database_and_keeper() as (database, _):
+            if reading:
+                migrate.require_current(database)
+            yield database
+
+    @contextmanager
+    def database_and_keeper(self) -> Iterator[tuple[Database, Callable[[], object] | None]]:
+        """The store and, when it is the program's own Postgres, what holds it up."""
+        from monitor.store.database import Database
+
+        url = self.database_url or database_url(os.environ)
+        if url is not None:
+            database = Database(url)
+            try:
+                database.check_server()
+                yield database, None
+            finally:
+                database.close()
+            return
+        from monitor.postgres import EmbeddedPostgres, data_directory
+
+        server = EmbeddedPostgres(data_directory(os.environ))
+        with server as own_url:
+            database = Database(own_url)
+            try:
+                yield database, server.ensure_running
+            finally:
+                database.close()
+
+
+def database_url(environment: os._Environ[str] | dict[str, str]) -> str | None:
+    """DATABASE_URL, or the content of the file DATABASE_URL_FILE names. Raises ConfigError for an unreadable file."""
+    if not environment.get("DATABASE_URL") and not environment.get("DATABASE_URL_FILE"):
+        return None
+    from monitor.config.secrets import Secret
+
+    return Secret(env="DATABASE_URL").reveal(environment)

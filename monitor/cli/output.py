@@ -1,0 +1,105 @@
+"""Shows documents: as a table that fits the terminal, as JSON, as CSV or as Markdown. Times are local, with zone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+FORMATS = ("table", "json", "csv", "markdown")
+
+format_option = click.option(
+    "--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True, help="How to print."
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table: its heading and how a row's document becomes its text."""
+
+    heading: str
+    text: Callable[[Mapping[str, Any]], str]
+    right: bool = False
+
+
+def emit(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], format_: str, nothing: str) -> None:
+    """Prints the rows. JSON and CSV hold the documents whole; `nothing` is said on stderr when there are none."""
+    if format_ == "json":
+        click.echo(json.dumps(list(rows), ensure_ascii=False, indent=2))
+    elif format_ == "csv":
+        click.echo(_csv(rows), nl=False)
+    elif not rows:
+        click.echo(nothing, err=True)
+    elif format_ == "markdown":
+        click.echo(_markdown(rows, columns))
+    else:
+        print_table(rows, columns)
+
+
+def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], title: str | None = None) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column.heading, justify="right" if column.right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(column.text(row) for column in columns))
+    width = None if sys.stdout.isatty() else 120
+    Console(width=width, highlight=False).print(table)
+
+
+def local_time(value: str | None) -> str:
+    """An ISO time as local wall time with its zone."""
+    if value is None:
+        return "–"
+    return datetime.fromisoformat(value).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def parse_time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> datetime | None:
+    """An option's time: `24h` or `7d` ago, a date, or an ISO time (local when it has no zone)."""
+    if value is None:
+        return None
+    from monitor.config.units import parse_duration
+
+    now = datetime.now().astimezone()
+    try:
+        return now - parse_duration(value)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(value).astimezone()
+    except ValueError:
+        message = f"{value!r} is neither an age such as 24h or 7d nor a time such as 2026-11-30T08:00"
+        raise click.BadParameter(message) from None
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    out = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow([_cell(row.get(name)) for name in names])
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+
+
+def _markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> str:
+    lines = ["| " + " | ".join(c.heading for c in columns) + " |"]
+    lines.append("|" + "|".join(" ---: " if c.right else " --- " for c in columns) + "|")
+    lines += ["| " + " | ".join(c.text(row).replace("|", "\\|") for c in columns) + " |" for row in rows]
+    return "\n".join(lines)

@@ -1,0 +1,82 @@
+"""`specwatch serve`: the service."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from monitor.cli.context import Context
+
+
+def address(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, int]:
+    """HOST:PORT, the host of an IPv6 address in brackets."""
+    host, _, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f"{value!r} is not HOST:PORT; write for example 127.0.0.1:8400")
+    return host, int(port)
+
+
+@click.command()
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:8400",
+    show_default=True,
+    callback=address,
+    help="Where /healthz, /readyz and /metrics answer.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    default=8,
+    show_default=True,
+    help="Probes run at once; never two on one replica.",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(0, 3600),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long running probes may finish after SIGTERM before they go back to the queue.",
+)
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
+@click.pass_obj
+def serve(context: Context, listen: tuple[str, int], workers: int, grace: float, log_level: str) -> None:
+    """Probe every route on schedule, judge, and send alerts.
+
+    Reads routes.yaml and alerting.yaml, upgrades an older schema, and runs until SIGTERM or Ctrl-C.
+    """
+    from monitor.service.serve import Service
+
+    set_up_logging(log_level)
+    config = context.load_config()
+    prompt_sets = context.prompt_sets(config)
+    with context.database_and_keeper() as (database, keep_alive):
+        service = Service(
+            config,
+            database,
+            prompt_sets,
+            listen=listen,
+            workers=workers,
+            grace_seconds=grace,
+            keep_alive=keep_alive,
+        )
+        asyncio.run(service.run())
+
+
+def set_up_logging(level: str) -> None:
+    """Plain lines on stderr; libraries only from warnings on."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("monitor").setLevel(level.upper())
+    logging.getLogger("specwatch").setLevel(level.upper())
+    logging.getLogger("procrastinate").setLevel(logging.ERROR)
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)

@@ -1,0 +1,29 @@
+"""How a figure is written, everywhere: tables, messages and pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NOTHING = "–"
+"""Shown for a figure that was not measured."""
+
+
+def figure(metric: str, value: float | None) -> str:
+    """The value of a named figure with its unit; a dash when there is none."""
+    if value is None:
+        return NOTHING
+    if metric.startswith(("acceptance_rate", "coverage")):
+        return f"{value:.1%}"
+    if "_seconds" in metric:
+        return f"{value * 1000:.0f} ms" if value < 10 else f"{value:.1f} s"
+    if metric.startswith("tokens_per_second"):
+        return f"{value:.0f}"
+    return f"{value:.2f}"
+
+
+def survival_text(shares: Sequence[float] | None) -> str:
+    """Survival by position, as fractions: .62 .36 .21."""
+    return " ".join(f"{share:.2f}".lstrip("0") if share < 1 else "1.0" for share in shares or ()) or NOTHING

@@ -1,0 +1,199 @@
+"""`serve`: one process that schedules, probes, judges, tells and answers; the composition root of the service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from monitor.alerting.receivers import build_receivers, receivers_for
+from monitor.alerting.sender import Sender
+from monitor.config.load import check_secrets
+from monitor.errors import StoreError, UsageError
+from monitor.service.recording import Recorder
+from monitor.service.scheduler import Scheduler
+from monitor.service.worker import Worker
+from monitor.store import incidents, migrate
+from monitor.web.app import build_app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from monitor.alerting.receivers import Receiver
+    from monitor.config.load import Config
+    from monitor.core.records import Run
+    from monitor.prompts.sets import PromptSet
+    from monitor.service.recording import Recorded
+    from monitor.store.database import Database
+
+logger = logging.getLogger(__name__)
+
+SEND_EVERY_SECONDS = 1.0
+KEEP_ALIVE_EVERY_SECONDS = 2.0
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Service:
+    """Everything `serve` runs; `keep_alive`, when given, is called every two seconds to hold up an own Postgres."""
+
+    def __init__(
+        self,
+        config: Config,
+        database: Database,
+        prompt_sets: Mapping[str, PromptSet],
+        *,
+        listen: tuple[str, int],
+        workers: int = 8,
+        grace_seconds: float = 30.0,
+        keep_alive: Callable[[], object] | None = None,
+        receivers: Mapping[str, Receiver] | None = None,
+        on_recorded: Callable[[Run, Recorded], None] | None = None,
+    ) -> None:
+        check_secrets(config, os.environ)
+        self.config = config
+        self.database = database
+        self.keep_alive = keep_alive
+        self.listen = listen
+        self.counters: dict[str, float] = {"runs": 0, "invalid_runs": 0, "bumps": 0, "incident_transitions": 0}
+        self._on_recorded = on_recorded
+        self.recorder = Recorder(config)
+        self.sender = Sender(database, receivers or build_receivers(config.alerting), now)
+        self.scheduler = Scheduler(database, config.routes, now)
+        self.worker = Worker(
+            database,
+            self.recorder,
+            prompt_sets,
+            concurrency=workers,
+            grace_seconds=grace_seconds,
+            on_recorded=self._recorded,
+            now=now,
+        )
+        self.stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    async def run(self) -> None:
+        """Runs until SIGTERM, SIGINT or `stop`; then scheduling ends, probes finish, messages go out, last the web."""
+        await asyncio.to_thread(migrate.upgrade, self.database)
+        await asyncio.to_thread(self._reconcile)
+        server = self._web_server()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        web = asyncio.create_task(server.serve(), name="web")
+        working = asyncio.create_task(self.worker.run(), name="worker")
+        others = [
+            asyncio.create_task(self.scheduler.run(), name="scheduler"),
+            asyncio.create_task(self._send(), name="sender"),
+        ]
+        if self.keep_alive is not None:
+            others.append(asyncio.create_task(self._keep_alive(self.keep_alive), name="keep alive"))
+        stopping = asyncio.create_task(self.stopping.wait())
+        done, _ = await asyncio.wait([web, working, *others, stopping], return_when=asyncio.FIRST_COMPLETED)
+        logger.info("stopping: running probes finish or go back to the queue")
+        others[0].cancel()
+        self.worker.stop()
+        await asyncio.gather(working, others[0], return_exceptions=True)
+        await self._send_last()
+        for task in (*others, stopping):
+            task.cancel()
+        server.should_exit = True
+        await asyncio.gather(web, *others, stopping, return_exceptions=True)
+        _raise_first(done - {stopping})
+
+    def _web_server(self) -> uvicorn.Server:
+        host, port = self.listen
+        app = build_app(self.database, self._problems, self._counted)
+        settings = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, lifespan="off")
+        server = uvicorn.Server(settings)
+        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+        sock = _bind(host, port)
+        serve = server.serve
+
+        async def on_socket() -> None:
+            await serve(sockets=[sock])
+
+        server.serve = on_socket  # type: ignore[method-assign, assignment]
+        return server
+
+    def _problems(self) -> list[str]:
+        return [] if not self.stopping.is_set() else ["stopping"]
+
+    def _counted(self) -> dict[str, float]:
+        return {
+            **self.counters,
+            "delivery_attempts": self.sender.sent_total + self.sender.failed_total,
+            "delivery_failures": self.sender.failed_total,
+        }
+
+    def _recorded(self, run: Run, recorded: Recorded) -> None:
+        self.counters["runs"] += 1
+        self.counters["invalid_runs"] += run.invalid_reason is not None
+        self.counters["bumps"] += recorded.bump_id is not None
+        self.counters["incident_transitions"] += len(recorded.transitions)
+        if self._on_recorded is not None:
+            self._on_recorded(run, recorded)
+        if run.invalid_reason is not None:
+            logger.warning("run %s of %s/%s is invalid: %s", recorded.run_id, run.route, run.domain, run.invalid_detail)
+
+    async def _send(self) -> None:
+        while True:
+            try:
+                await self.sender.send_due()
+            except StoreError as error:
+                logger.warning("not sending: %s", error)
+            await asyncio.sleep(SEND_EVERY_SECONDS)
+
+    async def _send_last(self) -> None:
+        try:
+            await asyncio.wait_for(self.sender.send_due(), 10)
+        except (StoreError, TimeoutError) as error:
+            logger.warning("messages wait in the outbox for the next start: %s", error)
+
+    async def _keep_alive(self, keep_alive: Callable[[], object]) -> None:
+        while True:
+            try:
+                await asyncio.to_thread(keep_alive)
+            except StoreError as error:
+                logger.warning("%s", error)
+            await asyncio.sleep(KEEP_ALIVE_EVERY_SECONDS)
+
+    def _reconcile(self) -> None:
+        """Open incidents are told to every receiver routed now that has not been queued their opening."""
+        with self.database.transaction() as connection:
+            for incident_id, event_id, document in incidents.open_events(connection):
+                route = self.recorder.routes.get(document["route"])
+                if route is not None:
+                    names = receivers_for(self.config.alerting, route, document["severity"])
+                    incidents.queue_deliveries(connection, incident_id, event_id, names, now())
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise UsageError(f"--listen {host}:{port}: {error.strerror}; choose another address or port") from None
+    return sock
+
+
+def _raise_first(done: Iterable[asyncio.Task[Any]]) -> None:
+    for task in done:
+        error = task.exception()
+        if error is not None:
+            raise error

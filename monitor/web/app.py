@@ -1,0 +1,53 @@
+"""The HTTP side of `serve`: is it alive, is it ready, what does it measure."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from monitor.errors import StoreError
+from monitor.store.snapshot import Snapshot, snapshot
+from monitor.web import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+    from monitor.store.database import Database
+
+
+def build_app(
+    database: Database, problems: Callable[[], list[str]], counters: Callable[[], dict[str, float]]
+) -> Starlette:
+    """`problems`: why this process cannot do its work now, empty when it can. `counters`: its own counts."""
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("alive\n")
+
+    async def readyz(_: Request) -> Response:
+        found = problems()
+        try:
+            await asyncio.to_thread(database.check_server)
+        except StoreError as error:
+            found = [*found, str(error)]
+        body = {"ready": not found, "problems": found}
+        return JSONResponse(body, status_code=503 if found else 200)
+
+    async def metrics_page(_: Request) -> Response:
+        try:
+            found = await asyncio.to_thread(_snapshot, database)
+        except StoreError as error:
+            return PlainTextResponse(f"{error}\n", status_code=503)
+        return Response(metrics.render(found, counters()), media_type=metrics.CONTENT_TYPE)
+
+    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics_page)])
+
+
+def _snapshot(database: Database) -> Snapshot:
+    with database.transaction() as connection:
+        return snapshot(connection)

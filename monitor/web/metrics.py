@@ -1,0 +1,100 @@
+"""`/metrics`: families built from a snapshot at each scrape, so that a removed route leaves no series behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from monitor import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from monitor.store.snapshot import Snapshot
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+FIGURES = {
+    "acceptance_length": ("specwatch_acceptance_length", "Acceptance length of the latest valid run, token-weighted."),
+    "acceptance_length_prompt_mean": (
+        "specwatch_acceptance_length_prompt_mean",
+        "Acceptance length of the latest valid run, mean over prompts.",
+    ),
+    "acceptance_rate": ("specwatch_acceptance_rate_ratio", "Accepted over drafted tokens; not comparable across K."),
+    "tokens_per_step": ("specwatch_tokens_per_step", "Tokens per decode step of the latest valid run."),
+    "coverage": ("specwatch_coverage_ratio", "Share of decode steps that had a draft."),
+}
+
+
+class _SnapshotCollector(Collector):
+    def __init__(self, snapshot: Snapshot, counters: dict[str, float]) -> None:
+        self.snapshot = snapshot
+        self.counters = counters
+
+    def collect(self) -> Iterator[Metric]:
+        yield _build_info()
+        yield from self._figures()
+        yield from self._runs()
+        yield from self._incidents()
+        for name, value in sorted(self.counters.items()):
+            yield CounterMetricFamily(f"specwatch_{name}", "Counted by this process since it started.", value=value)
+
+    def _figures(self) -> Iterable[Metric]:
+        for column, (name, text) in FIGURES.items():
+            family = GaugeMetricFamily(name, text, labels=["route", "domain", "replica", "source"])
+            for run in self.snapshot.valid_runs:
+                value = run[column]
+                if value is not None:
+                    family.add_metric([run["route"], run["domain"], run["replica"], run["source"]], value)
+            yield family
+        survival = GaugeMetricFamily(
+            "specwatch_survival_ratio",
+            "Share of drafted steps with more than `position` accepted.",
+            labels=["route", "domain", "source", "position"],
+        )
+        for run in self.snapshot.valid_runs:
+            for position, share in enumerate(run["survival"]):
+                survival.add_metric([run["route"], run["domain"], run["source"], str(position)], share)
+        yield survival
+
+    def _runs(self) -> Iterable[Metric]:
+        finished = GaugeMetricFamily(
+            "specwatch_last_run_timestamp_seconds",
+            "When the latest run finished, by whether it was valid.",
+            labels=["route", "domain", "valid"],
+        )
+        for route, domain, valid, at in self.snapshot.last_finished:
+            finished.add_metric([route, domain, str(valid).lower()], at)
+        yield finished
+
+    def _incidents(self) -> Iterable[Metric]:
+        opened = GaugeMetricFamily(
+            "specwatch_incident_open", "1 while the route has an open incident.", labels=["route", "severity"]
+        )
+        for incident in self.snapshot.open_incidents:
+            opened.add_metric([incident["route"], incident["severity"]], 1)
+        yield opened
+        outbox = GaugeMetricFamily(
+            "specwatch_deliveries", "Messages in the outbox by state.", labels=["receiver", "state"]
+        )
+        for (receiver, state), count in sorted(self.snapshot.outbox.items()):
+            outbox.add_metric([receiver, state], count)
+        yield outbox
+
+
+def _build_info() -> Metric:
+    family = GaugeMetricFamily("specwatch_build_info", "Always 1, labelled with the version.", labels=["version"])
+    family.add_metric([__version__], 1)
+    return family
+
+
+def render(snapshot: Snapshot, counters: dict[str, float]) -> bytes:
+    """The page in Prometheus' text format; `counters` are this process's own, named without prefix and suffix."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_SnapshotCollector(snapshot, counters))
+    return generate_latest(registry)
