@@ -166,7 +166,8 @@ def show(context: Context, baseline_id: int, format_: str) -> None:
     click.echo(_line(found, approved=found["approved_at"] is not None))
     click.echo(f"  runs         {', '.join(map(str, found['run_ids']))}")
     click.echo(
-        f"  prompt set   {found['prompt_set_hash'][:16]}, source {found['source']}, K {found['k']}, concurrency {found['concurrency']}"
+        f"  prompt set   {found['prompt_set_hash'][:16]}, "
+        f"source {found['source']}, K {found['k']}, concurrency {found['concurrency']}"
     )
     click.echo(f"  run-to-run   {found['run_sigma']:.1%}")
     values = found["metrics"]["acceptance_length"]

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from monitor.core.records import Identity, Sampling
 from monitor.engines.vllm import VllmEngine
-from monitor.probing.client import Target, Timeouts
-from monitor.probing.replay import replay
+from monitor.probing.replay import Plan, StandAside, replay
+from monitor.probing.target import Target, Timeouts
 
 if TYPE_CHECKING:
     from monitor.config.routes import Route
+    from monitor.config.secrets import Secret
     from monitor.core.records import Run
     from monitor.prompts.sets import PromptSet
     from monitor.service.jobs import ProbeJob
@@ -19,26 +20,28 @@ if TYPE_CHECKING:
 
 def target_of(route: Route, replica: str) -> Target:
     """The replica with the route's secrets revealed now, so that a rotated key is followed. Raises ConfigError."""
-
-    def revealed(value: object) -> str:
-        return value if isinstance(value, str) else value.reveal(os.environ)  # type: ignore[attr-defined, no-any-return]
-
+    limits = route.timeouts
     return Target(
         base_url=replica,
         model=route.model,
         api_key=None if route.api_key is None else route.api_key.reveal(os.environ),
-        headers={name: revealed(value) for name, value in route.headers.items()},
+        headers={name: _revealed(value) for name, value in route.headers.items()},
         ca_file=route.ca_file,
         timeouts=Timeouts(
-            connect_seconds=route.timeouts.connect.total_seconds(),
-            first_token_seconds=route.timeouts.first_token.total_seconds(),
-            stall_seconds=route.timeouts.stall.total_seconds(),
-            total_seconds=route.timeouts.total.total_seconds(),
+            connect_seconds=limits.connect.total_seconds(),
+            first_token_seconds=limits.first_token.total_seconds(),
+            stall_seconds=limits.stall.total_seconds(),
+            total_seconds=limits.total.total_seconds(),
         ),
     )
 
 
+def _revealed(value: str | Secret) -> str:
+    return value if isinstance(value, str) else value.reveal(os.environ)
+
+
 def sampling_of(route: Route) -> Sampling:
+    """How the route's probes sample; part of what makes runs comparable."""
     kwargs = dict(route.chat_template_kwargs)
     if route.thinking is not None:
         kwargs["enable_thinking"] = route.thinking
@@ -54,22 +57,20 @@ def sampling_of(route: Route) -> Sampling:
 
 
 def declared_identity(route: Route) -> Identity:
+    """The facts routes.yaml declares about what is running."""
     declared = {name: value for name, value in route.identity.model_dump().items() if value is not None}
     return Identity(**declared, declared=tuple(sorted(declared)))
 
 
-async def run_probe(route: Route, job: ProbeJob, prompt_set: PromptSet) -> Run:
-    """Replays the prompt set on the job's replica. Raises StandAside while the replica queues."""
-    return await replay(
-        target_of(route, job.replica),
-        VllmEngine(),
-        prompt_set,
-        route=route.name,
-        concurrency=route.concurrency,
+async def run_probe(route: Route, job: ProbeJob, prompt_set: PromptSet) -> Run | StandAside:
+    """Replays the prompt set on the job's replica; StandAside while the replica queues. Raises UsageError."""
+    plan = Plan(
         sampling=sampling_of(route),
+        concurrency=route.concurrency,
         source=route.source,
-        declared_identity=declared_identity(route),
+        declared=declared_identity(route),
         max_waiting=route.max_waiting,
         min_prompts=route.min_prompts,
-        reason=job.reason,
     )
+    target = target_of(route, job.replica)
+    return await replay(target, VllmEngine(), prompt_set, plan, route=route.name, reason=job.reason)

@@ -16,6 +16,7 @@ from monitor.alerting.message import incident_event
 from monitor.alerting.receivers import receivers_for
 from monitor.core import incidents as life
 from monitor.core import judge
+from monitor.core.figures import Aggregate, aggregate
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob, defer
 from monitor.store import baselines, incidents, runs, slots
@@ -39,6 +40,7 @@ class Recorded:
     """What a run led to, for the log and the process's own metrics."""
 
     run_id: int
+    figures: Aggregate
     bump_id: int | None = None
     verdicts: list[tuple[str, judge.Verdict]] = field(default_factory=list)
     transitions: list[tuple[int, life.Transition]] = field(default_factory=list)
@@ -60,7 +62,7 @@ class Recorder:
         run_id = runs.store_run(connection, job.key, run, job.trip_id)
         if run_id is None:
             return None
-        recorded = Recorded(run_id)
+        recorded = Recorded(run_id, aggregate(run.domain, run.samples))
         if previous is not None and any(sample.valid for sample in run.samples):
             recorded.bump_id = self._bump(connection, route, run, previous, now)
         for rule in self.alerting.rules:

@@ -12,7 +12,7 @@ import procrastinate
 from procrastinate.exceptions import ConnectorException, ProcrastinateException
 
 from monitor.core.records import Identity, Run
-from monitor.errors import ConfigError, StoreError
+from monitor.errors import StoreError, UsageError
 from monitor.probing.replay import StandAside
 from monitor.service.jobs import QUEUE, TASK, ProbeJob, defer, queue_app
 from monitor.service.probes import run_probe, sampling_of
@@ -121,13 +121,13 @@ class Worker:
             return
         try:
             run = await run_probe(route, wanted, prompt_set)
-        except StandAside as busy:
-            given_up = await self._stand_aside(route, wanted, busy)
-            if not given_up:
+        except UsageError as error:
+            run = self._not_measured(route, wanted, prompt_set, "configuration", str(error))
+        if isinstance(run, StandAside):
+            if not await self._give_up(route, wanted):
                 return
-            run = self._not_measured(route, wanted, prompt_set, "busy", str(busy))
-        except ConfigError as error:
-            run = self._not_measured(route, wanted, prompt_set, "secret_unreadable", str(error))
+            detail = f"{run.waiting:.0f} requests waited for {route.stand_aside.give_up_after}"
+            run = self._not_measured(route, wanted, prompt_set, "busy", detail)
         await self._record(wanted, run)
 
     async def _record(self, job: ProbeJob, run: Run) -> None:
@@ -149,13 +149,13 @@ class Worker:
         with self.database.transaction() as connection:
             return self.recorder.record(connection, job, run, self.now())
 
-    async def _stand_aside(self, route: Route, job: ProbeJob, busy: StandAside) -> bool:
-        """Queues the job again for later; True when it has waited long enough to be given up."""
+    async def _give_up(self, route: Route, job: ProbeJob) -> bool:
+        """Queues the job again for later; True instead when it has stood aside long enough."""
         now = self.now()
         since = datetime.fromisoformat(job.waiting_since) if job.waiting_since else now
         if now - since >= route.stand_aside.give_up_after:
             return True
-        logger.info("standing aside on %s: %s", job.replica, busy)
+        logger.info("standing aside on %s: requests wait there", job.replica)
         later = replace(job, waiting_since=since.isoformat())
         await asyncio.to_thread(self._defer, later, now + route.stand_aside.retry_after)
         return False

@@ -1,0 +1,180 @@
+"""The demo's plot: wait for baselines, swap a drafter, wait for the incident, swap back, wait for the resolution."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import click
+
+from monitor.alerting.receivers import LogReceiver, build_receivers
+from monitor.core.format import figure
+from monitor.core.incidents import Transition
+from monitor.errors import UsageError
+from monitor.prompts.sets import bundled_directory
+from monitor.service.serve import Service
+from monitor.sim import Drafter, ServerConfig, SimulatedServer, Target
+from monitor.sim.domains import domains_in
+from monitor.store import migrate
+from monitor.store.forget import forget_route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from monitor.alerting.receivers import Failure
+    from monitor.config.load import Config
+    from monitor.config.routes import Route
+    from monitor.core.records import Run
+    from monitor.prompts.sets import PromptSet
+    from monitor.service.recording import Recorded
+    from monitor.store.database import Database
+    from monitor.store.incidents import Delivery
+
+PREFIX = "demo-"
+"""Routes whose names start with this are served by simulators at their first replica's port."""
+TIME_LIMIT_SECONDS = 180.0
+
+GOOD = Drafter(
+    name="demo/drafter-v1",
+    acceptance={
+        "coding": (0.84, 0.82, 0.80, 0.78),
+        "math": (0.82, 0.80, 0.79, 0.78),
+        "writing": (0.68, 0.62, 0.6, 0.58),
+    },
+)
+BAD = Drafter(
+    name="demo/drafter-v2",
+    acceptance={"coding": (0.62, 0.55, 0.5, 0.5), "math": (0.81, 0.79, 0.78, 0.78), "writing": (0.67, 0.62, 0.6, 0.57)},
+)
+
+
+class Demo:
+    """Runs the service beside its simulated servers and tells the story on the terminal."""
+
+    def __init__(
+        self,
+        config: Config,
+        database: Database,
+        prompt_sets: Mapping[str, PromptSet],
+        *,
+        listen: tuple[str, int],
+        keep_alive: Callable[[], object] | None,
+        once: bool,
+    ) -> None:
+        self.routes = [route for route in config.routes if route.name.startswith(PREFIX)]
+        if not self.routes:
+            raise UsageError(f"routes.yaml has no route whose name starts with {PREFIX}; use 'specwatch serve'")
+        self.config = config
+        self.database = database
+        self.once = once
+        self.started = time.monotonic()
+        self.baselines: set[str] = set()
+        self.seen: dict[Transition, asyncio.Event] = {transition: asyncio.Event() for transition in Transition}
+        self.ready = asyncio.Event()
+        receivers = build_receivers(config.alerting)
+        printing = {name: self for name, receiver in receivers.items() if isinstance(receiver, LogReceiver)}
+        self.service = Service(
+            config,
+            database,
+            prompt_sets,
+            listen=listen,
+            grace_seconds=5,
+            keep_alive=keep_alive,
+            receivers={**receivers, **printing},
+            on_recorded=self.recorded,
+        )
+
+    async def run(self) -> bool:
+        """Plays the demo; True when the incident opened and resolved, or when the user ended it."""
+        await asyncio.to_thread(self._forget_the_last_demo)
+        with ExitStack() as stack:
+            servers = {route.name: self._simulate(stack, route) for route in self.routes}
+            serving = asyncio.create_task(self.service.run())
+            plot = asyncio.create_task(self._plot(servers[self.routes[0].name]))
+            await asyncio.wait({serving, plot}, return_when=asyncio.FIRST_COMPLETED)
+            ended_by_user = serving.done()
+            if not ended_by_user and not self.once and plot.result():
+                await self.service.stopping.wait()
+            plot.cancel()
+            self.service.stop()
+            await serving
+            return ended_by_user or (plot.done() and not plot.cancelled() and plot.result())
+
+    def _forget_the_last_demo(self) -> None:
+        migrate.upgrade(self.database)
+        with self.database.transaction() as connection:
+            for route in self.routes:
+                forget_route(connection, route.name)
+
+    def _simulate(self, stack: ExitStack, route: Route) -> SimulatedServer:
+        port = urlsplit(route.replicas[0]).port or 80
+        settings = ServerConfig(
+            model=route.model or "demo",
+            target=Target("demo/target"),
+            drafter=GOOD,
+            domains=domains_in(self.config.prompts or bundled_directory()),
+            seed=port,
+        )
+        server = SimulatedServer(settings)
+        stack.enter_context(server.run_in_thread(port=port))
+        return server
+
+    async def _plot(self, server: SimulatedServer) -> bool:
+        route = self.routes[0].name
+        self._say(f"two simulated vLLM servers are up; probing {', '.join(r.name for r in self.routes)}")
+        try:
+            async with asyncio.timeout(TIME_LIMIT_SECONDS):
+                await self.ready.wait()
+                self._say("every domain has its baseline")
+                await asyncio.sleep(2 * self.routes[0].every.total_seconds())
+                self._say(f"now the drafter of {route} is swapped for a worse one: {GOOD.name} → {BAD.name}")
+                server.swap_drafter(BAD)
+                await self.seen[Transition.OPENED].wait()
+                await asyncio.sleep(self.routes[0].every.total_seconds())
+                self._say(f"the swap is undone: {BAD.name} → {GOOD.name}")
+                server.swap_drafter(GOOD)
+                await self.seen[Transition.RESOLVED].wait()
+        except TimeoutError:
+            self._say(f"the demo did not end within {TIME_LIMIT_SECONDS:.0f} s; the machine may be too busy")
+            return False
+        self._say(f"done: opened and resolved {time.monotonic() - self.started:.0f} s after the start")
+        if not self.once:
+            self._say(
+                "still probing; in another shell try:  specwatch incidents · specwatch history demo-chat · "
+                "specwatch runs        Ctrl-C ends"
+            )
+        return True
+
+    def recorded(self, run: Run, recorded: Recorded) -> None:
+        """One line per run."""
+        if recorded.baseline_id is not None:
+            self.baselines.add(f"{run.route}/{run.domain}")
+        if len(self.baselines) == sum(len(route.domains) for route in self.routes):
+            self.ready.set()
+        length = recorded.figures.acceptance_length_prompt_mean
+        judged = [verdict for _, verdict in recorded.verdicts if verdict.estimate is not None]
+        change = (
+            f"{judged[0].estimate.change:+5.0%} of baseline" if judged and judged[0].estimate else "no baseline yet"
+        )
+        state = run.invalid_reason or "ok"
+        note = f"  BUMP {recorded.bump_id}: what is running has changed" if recorded.bump_id else ""
+        self._say(
+            f"{run.route:10} {run.domain:9} AL {figure('acceptance_length', length)}  {change:18} "
+            f"{run.reason.value:9} {state}{note}"
+        )
+
+    async def send(self, delivery: Delivery) -> Failure | None:
+        """A receiver: prints the message in a box, as an engineer would get it."""
+        text = delivery.document["text"]
+        width = min(max(map(len, text.splitlines())), 118)
+        click.echo(
+            f"┌{'─' * (width + 2)}\n" + "\n".join(f"│ {line}" for line in text.splitlines()) + f"\n└{'─' * (width + 2)}"
+        )
+        self.seen[Transition(delivery.transition)].set()
+        return None
+
+    def _say(self, text: str) -> None:
+        click.echo(f"{time.monotonic() - self.started:6.1f} s  {text}")

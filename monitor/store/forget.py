@@ -1,0 +1,38 @@
+"""Forgetting a route: every row of it, for the demo's simulated routes only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import delete, select
+
+from monitor.store.schema import (
+    baseline_approvals,
+    baselines,
+    bumps,
+    deliveries,
+    incident_events,
+    incidents,
+    runs,
+    samples,
+    slots,
+    trips,
+    verdicts,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+def forget_route(connection: Connection, route: str) -> None:
+    """Deletes everything recorded of the route; the next demo starts without a past."""
+    its_runs = select(runs.c.id).where(runs.c.route == route)
+    its_incidents = select(incidents.c.id).where(incidents.c.route == route)
+    its_baselines = select(baselines.c.id).where(baselines.c.route == route)
+    connection.execute(delete(deliveries).where(deliveries.c.incident_id.in_(its_incidents)))
+    connection.execute(delete(incident_events).where(incident_events.c.incident_id.in_(its_incidents)))
+    connection.execute(delete(verdicts).where(verdicts.c.run_id.in_(its_runs)))
+    connection.execute(delete(samples).where(samples.c.run_id.in_(its_runs)))
+    connection.execute(delete(baseline_approvals).where(baseline_approvals.c.baseline_id.in_(its_baselines)))
+    for table in (trips, incidents, baselines, bumps, slots, runs):
+        connection.execute(delete(table).where(table.c.route == route))
