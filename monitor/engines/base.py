@@ -1,0 +1,111 @@
+"""What probing asks of an engine, and the values it gets back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from monitor.core.records import Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from monitor.core.records import Sampling
+
+
+@dataclass(frozen=True)
+class RequestCounts:
+    """Verification counts that the server reports for one request; None where it does not say."""
+
+    steps: int
+    accepted: int
+    drafted: int | None = None
+    histogram: tuple[int, ...] = ()
+    k: int | None = None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What one event of a stream says; None where it does not say.
+
+    `token_ids` are those of this chunk alone, `completion_tokens` counts from the beginning of the answer.
+    `stopped_by_text`: the answer ended at a stop string, not at a token. `after_the_answer`: it holds only totals.
+    """
+
+    text: str = ""
+    after_the_answer: bool = False
+    token_ids: tuple[int, ...] | None = None
+    completion_tokens: int | None = None
+    prompt_tokens: int | None = None
+    cached_prompt_tokens: int | None = None
+    finish_reason: str | None = None
+    stopped_by_text: bool = False
+    fingerprint: str | None = None
+    request_counts: RequestCounts | None = None
+
+    @property
+    def bears_tokens(self) -> bool:
+        """Whether the answer has begun; gateways send an empty chunk long before."""
+        return bool(self.text or self.token_ids or self.completion_tokens)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the replica says about its load now; None where it does not say. `started_at` is seconds since the epoch."""
+
+    running: float | None = None
+    waiting: float | None = None
+    kv_cache_usage_ratio: float | None = None
+    preemptions: float | None = None
+    started_at: float | None = None
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a look at the replica shows. `model` is the name to put into requests.
+
+    `speculates` is None when the replica does not show whether speculation is on.
+    """
+
+    model: str
+    identity: Identity = field(default_factory=Identity)
+    load: Load = field(default_factory=Load)
+    speculates: bool | None = None
+
+
+class Replica(Protocol):
+    """The way to one replica. Both methods raise TargetError."""
+
+    @property
+    def url(self) -> str: ...
+
+    async def get_json(self, path: str) -> Any: ...
+
+    async def get_text(self, path: str) -> str: ...
+
+
+class Engine(Protocol):
+    """What one kind of server exposes, and how it is asked."""
+
+    async def observe(self, replica: Replica, model: str | None, declared: Identity) -> Observation:
+        """Identity and load now. `model` None: the only one served. Raises TargetError when nothing can be measured."""
+
+    async def speculates(self, replica: Replica) -> bool | None:
+        """Whether speculation is on, asked again; some servers show it only after their first draft."""
+
+    async def load(self, replica: Replica) -> Load:
+        """The load now; empty when the replica does not show it. Never raises TargetError."""
+
+    def path(self, sampling: Sampling) -> str:
+        """Where requests go."""
+
+    def body(
+        self, model: str, conversation: Sequence[tuple[str, str]], sampling: Sampling, salt: str | None
+    ) -> dict[str, Any]:
+        """The request for the next answer in a conversation of (role, text); `salt` keeps caches apart."""
+
+    def read(self, event: bytes, url: str) -> Chunk:
+        """One event of the answer. Raises TargetError when it is not a chunk or reports an error."""
+
+    def counts_advice(self, version: str | None) -> str:
+        """How to make this server report counts for each request."""

@@ -1,0 +1,54 @@
+"""What can go wrong with a replica: the stable word for each, and what the reader should do about it."""
+
+from __future__ import annotations
+
+from monitor.errors import TargetError
+
+ADVICE = {
+    "unreachable": "check the address and that the server is running",
+    "connect_timeout": "check the address, firewalls and that the server accepts connections",
+    "first_token_timeout": "the server may be overloaded; look at its queue, or allow more time",
+    "stalled": "the server may be shutting down or hung; look at its log",
+    "total_timeout": "ask for fewer tokens or allow more time",
+    "tls": "correct the certificate or the address, or name the issuer with a CA file",
+    "unauthorized": "give the right API key",
+    "not_found": "check the address; it must be the server's root, without /v1",
+    "model_not_served": "name a model that the server serves",
+    "several_models": "name the one to measure",
+    "context_too_long": "use shorter prompts or fewer tokens",
+    "bad_request": "correct the request; extra body keys are the usual cause",
+    "rate_limited": "lower the concurrency or raise the limit of this key",
+    "server_error": "look at the server's log",
+    "not_openai": "check the address; it must be the root of an OpenAI-compatible server",
+    "not_vllm": "give the address of a vLLM server, or declare engine: vllm when a gateway hides it",
+    "cut_off": "the server or a proxy closed the connection; look at their logs",
+    "error_in_stream": "look at the server's log",
+    "invalid_json": "something between here and the server alters its answers",
+    "no_usage": "the server or a proxy drops stream_options or return_token_ids; connect to vLLM directly",
+}
+
+GONE = frozenset(
+    {
+        "unreachable",
+        "connect_timeout",
+        "tls",
+        "unauthorized",
+        "not_found",
+        "model_not_served",
+        "several_models",
+        "not_openai",
+        "not_vllm",
+    }
+)
+"""Reasons after which no other prompt can succeed either."""
+
+
+def failure(reason: str, url: str, what: str) -> TargetError:
+    """The error for `reason`: where, what happened and what to do, on one or two lines."""
+    return TargetError(reason, f"{url}: {what.rstrip('.')}; {ADVICE[reason]}")
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """Text of a server as it may stand in a message: one line, no longer than `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,0 +1,12 @@
+"""The engines there are, by name. A new engine is one module and one line here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from monitor.engines.vllm import VllmEngine
+
+if TYPE_CHECKING:
+    from monitor.engines.base import Engine
+
+ENGINES: dict[str, Engine] = {"vllm": VllmEngine()}

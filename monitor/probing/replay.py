@@ -1,0 +1,200 @@
+"""A run: one prompt set replayed on one replica, from the first look at it to its samples."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from monitor.core.records import Identity, Reason, Regime, Run, Sample, Sampling
+from monitor.engines.failures import GONE
+from monitor.errors import TargetError
+from monitor.probing.client import Client, Target
+from monitor.probing.clock import Clock, SystemClock
+from monitor.probing.conversation import Asking, Attempt
+from monitor.probing.outcome import Outcome, SourceWish
+from monitor.probing.watch import LagWatch, LoadWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from monitor.engines.base import Engine, Observation
+    from monitor.prompts.sets import PromptSet
+
+FAILURES_IN_A_ROW = 3
+"""After so many failed prompts in a row (or one per prompt in flight, if more) the replica is left alone."""
+
+
+class StandAside(Exception):  # noqa: N818  (nothing went wrong: the caller comes back later)
+    """The replica queues, so nothing was sent to it."""
+
+    def __init__(self, replica: str, waiting: float, max_waiting: int) -> None:
+        super().__init__(f"{replica}: {waiting:g} requests are waiting there, more than {max_waiting}")
+        self.waiting = waiting
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What `replay` was asked for, beyond the prompts."""
+
+    sampling: Sampling
+    concurrency: int
+    source: SourceWish
+    declared: Identity
+    on_sample: Callable[[Sample], None] | None
+
+
+async def replay(
+    target: Target,
+    engine: Engine,
+    prompt_set: PromptSet,
+    *,
+    route: str,
+    sampling: Sampling,
+    concurrency: int = 4,
+    source: SourceWish = "auto",
+    declared_identity: Identity | None = None,
+    max_waiting: int | None = None,
+    min_prompts: int = 1,
+    reason: Reason = Reason.MANUAL,
+    limit: int | None = None,
+    clock: Clock | None = None,
+    on_sample: Callable[[Sample], None] | None = None,
+) -> Run:
+    """Replays the first `limit` prompts (None: all), `concurrency` at a time, and returns the run.
+
+    Whatever the replica does wrong is in the run: as the reason of invalid samples, and of the run when fewer than
+    `min_prompts` are valid. Prompts not sent because the replica is plainly gone are invalid for that same reason.
+    `on_sample` is called as prompts finish, with samples that the end of the run may still change. Cancelling closes
+    every stream, which makes the server drop the requests.
+
+    Raises StandAside when more than `max_waiting` requests wait at the replica (None: never), and UsageError for a key
+    or CA file that cannot be used.
+    """
+    clock = clock or SystemClock()
+    declared = declared_identity or Identity()
+    started_at = clock.now()
+    attempts = [Attempt(prompt) for prompt in prompt_set.prompts[:limit]]
+    async with Client(target, concurrency, clock.monotonic) as client:
+        look = await _observe(client, engine, target.model, declared, attempts)
+        if look is not None and max_waiting is not None and (look.load.waiting or 0) > max_waiting:
+            raise StandAside(client.url, look.load.waiting or 0, max_waiting)
+        plan = _Plan(sampling, concurrency, source, declared, on_sample)
+        replaying = _Replaying(client, engine, plan, look, clock)
+        await replaying.all(attempts)
+        outcome = await replaying.outcome()
+    samples = outcome.samples(attempts)
+    invalid_reason, invalid_detail = outcome.invalid(attempts, samples, min_prompts) or (None, None)
+    return Run(
+        route=route,
+        domain=prompt_set.domain,
+        replica=client.url,
+        prompt_set_hash=prompt_set.content_hash,
+        concurrency=concurrency,
+        sampling=sampling,
+        reason=reason,
+        started_at=started_at,
+        finished_at=clock.now(),
+        identity=outcome.identity(attempts),
+        samples=samples,
+        regime=replaying.regime(),
+        invalid_reason=invalid_reason,
+        invalid_detail=invalid_detail,
+        warnings=outcome.warnings(attempts) + replaying.warnings(),
+    )
+
+
+async def _observe(
+    client: Client, engine: Engine, model: str | None, declared: Identity, attempts: Sequence[Attempt]
+) -> Observation | None:
+    """What the replica shows of itself; None, and every attempt failed, when that cannot be had."""
+    try:
+        return await engine.observe(client, model, declared)
+    except TargetError as error:
+        for attempt in attempts:
+            attempt.error = error
+        return None
+
+
+class _Replaying:
+    """The part of a run that is under way: prompts in flight, watches, and when to stop."""
+
+    def __init__(self, client: Client, engine: Engine, plan: _Plan, look: Observation | None, clock: Clock) -> None:
+        self._client = client
+        self._engine = engine
+        self._plan = plan
+        self._look = look
+        self._clock = clock
+        self._load = LoadWatch(look.load) if look else None
+        self._lag = LagWatch(clock.monotonic)
+        self._failures = 0
+        self._given_up: TargetError | None = None
+
+    async def all(self, attempts: Sequence[Attempt]) -> None:
+        """Replays every attempt that has not failed already."""
+        if self._look is None or self._load is None:
+            return
+        salt = secrets.token_hex(16) if self._plan.sampling.cache == "cold" else None
+        asking = Asking(self._client, self._engine, self._look.model, self._plan.sampling, salt)
+        queue = iter(attempts)
+        async with asyncio.TaskGroup() as watches:
+            watching = [
+                watches.create_task(self._load.watch(self._engine, self._client)),
+                watches.create_task(self._lag.watch()),
+            ]
+            try:
+                async with asyncio.TaskGroup() as workers:
+                    for _ in range(min(self._plan.concurrency, len(attempts))):
+                        workers.create_task(self._work(asking, queue))
+            finally:
+                for watch in watching:
+                    watch.cancel()
+        self._load.see(await self._engine.load(self._client))
+
+    async def _work(self, asking: Asking, queue: Iterator[Attempt]) -> None:
+        for attempt in queue:
+            if self._given_up is None:
+                began = self._clock.monotonic()
+                await asking.replay(attempt)
+                attempt.total_seconds = self._clock.monotonic() - began
+                attempt.loop_lag_seconds = self._lag.worst_since(began)
+                self._learn_from(attempt.error)
+            else:
+                attempt.error = self._given_up
+            if self._plan.on_sample is not None:
+                self._plan.on_sample(self._outcome(None).samples([attempt])[0])
+
+    def _learn_from(self, error: TargetError | None) -> None:
+        """Gives up on a replica that is gone, or that fails prompt after prompt: hammering it helps nobody."""
+        if error is None:
+            self._failures = 0
+            return
+        about_the_prompt = error.reason in ("context_too_long", "bad_request")
+        self._failures += not about_the_prompt
+        if error.reason in GONE or self._failures >= max(FAILURES_IN_A_ROW, self._plan.concurrency):
+            self._given_up = error
+
+    async def outcome(self) -> Outcome:
+        """What is known at the end. Servers that show speculation only after a first draft are asked again."""
+        speculates = self._look.speculates if self._look else None
+        if self._look is not None and not speculates:
+            speculates = await self._engine.speculates(self._client)
+        return self._outcome(speculates)
+
+    def _outcome(self, speculates: bool | None) -> Outcome:
+        observed = self._look.identity if self._look else Identity()
+        return Outcome(
+            url=self._client.url,
+            observed=observed,
+            declared=self._plan.declared,
+            speculates=speculates,
+            wish=self._plan.source,
+            advice=self._engine.counts_advice(observed.version),
+        )
+
+    def regime(self) -> Regime:
+        return self._load.regime() if self._load else Regime()
+
+    def warnings(self) -> tuple[str, ...]:
+        return ("the server was restarted during the run",) if self._load and self._load.restarted else ()

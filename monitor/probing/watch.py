@@ -1,0 +1,80 @@
+"""What is watched while prompts are replayed: the replica's load, and whether we ourselves are late."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from monitor.core.records import Regime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from monitor.engines.base import Engine, Load, Replica
+
+LOAD_EVERY_SECONDS = 1.0
+LAG_EVERY_SECONDS = 0.05
+LAG_KEPT_SECONDS = 600.0
+
+
+class LoadWatch:
+    """The replica's gauges before the first request and the highest seen since, as a Regime."""
+
+    def __init__(self, before: Load) -> None:
+        self._before = before
+        self._seen = [before]
+
+    async def watch(self, engine: Engine, replica: Replica) -> None:
+        """Looks once a second until cancelled; a look that fails shows nothing."""
+        while True:
+            await asyncio.sleep(LOAD_EVERY_SECONDS)
+            self.see(await engine.load(replica))
+
+    def see(self, load: Load) -> None:
+        self._seen.append(load)
+
+    @property
+    def restarted(self) -> bool:
+        """Whether the server is another process than before the first request."""
+        return len({load.started_at for load in self._seen if load.started_at is not None}) > 1
+
+    def regime(self) -> Regime:
+        """`preemptions` is how many happened in between; None after a restart, which resets the counter."""
+        return Regime(
+            running_before=self._before.running,
+            waiting_before=self._before.waiting,
+            running_max=_highest([load.running for load in self._seen]),
+            waiting_max=_highest([load.waiting for load in self._seen]),
+            kv_cache_usage_max=_highest([load.kv_cache_usage_ratio for load in self._seen]),
+            preemptions=self._preemptions(),
+            server_started_at=self._before.started_at,
+        )
+
+    def _preemptions(self) -> float | None:
+        counted = [load.preemptions for load in self._seen if load.preemptions is not None]
+        return None if self.restarted or not counted else counted[-1] - counted[0]
+
+
+class LagWatch:
+    """How late this event loop wakes up: a late client must not look like a slow server."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._lags: deque[tuple[float, float]] = deque(maxlen=int(LAG_KEPT_SECONDS / LAG_EVERY_SECONDS))
+
+    async def watch(self) -> None:
+        """Ticks until cancelled."""
+        while True:
+            due = self._monotonic() + LAG_EVERY_SECONDS
+            await asyncio.sleep(LAG_EVERY_SECONDS)
+            woke = self._monotonic()
+            self._lags.append((woke, max(0.0, woke - due)))
+
+    def worst_since(self, moment: float) -> float:
+        """The longest delay, in seconds, of a tick after `moment` (of the same monotonic clock)."""
+        return max((lag for woke, lag in self._lags if woke >= moment), default=0.0)
+
+
+def _highest(values: list[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
