@@ -240,7 +240,7 @@ def upgrade() -> None:
         sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
         sa.Column("route", sa.Text(), nullable=False),
         sa.Column("domain", sa.Text(), nullable=False),
-        sa.Column("rule", sa.Text(), nullable=False),
+        sa.Column("rules", postgresql.ARRAY(sa.Text()), nullable=False),
         sa.Column("run_id", sa.BigInteger(), nullable=False),
         sa.Column("baseline_id", sa.BigInteger(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
@@ -254,7 +254,7 @@ def upgrade() -> None:
     op.create_index(
         "uq_trips_pending",
         "trips",
-        ["route", "domain", "rule"],
+        ["route", "domain"],
         unique=True,
         postgresql_where=sa.text("state = 'pending'"),
     )

@@ -81,6 +81,8 @@ def summary(document: Mapping[str, Any]) -> str:
 
 def _against_baseline(verdict: Mapping[str, Any]) -> str:
     change = verdict["change"]
+    if abs(change) < 0.005:
+        return f"{verdict['value']:.2f}, level with its baseline {verdict['baseline_value']:.2f}"
     side = "below" if change < 0 else "above"
     return f"{verdict['value']:.2f}, {abs(change):.0%} {side} its baseline {verdict['baseline_value']:.2f}"
 

@@ -119,7 +119,7 @@ class Alerting(StrictModel):
     """The top level of `alerting.yaml`. After loading, `routing` is never empty."""
 
     rules: Annotated[tuple[Rule, ...], Field(min_length=1), AfterValidator(_distinct_names)] = Field(
-        description="What opens an incident, besides the absolute rules, which need no configuration."
+        description="What opens an incident."
     )
     receivers: Annotated[tuple[Receiver, ...], Field(min_length=1), AfterValidator(_distinct_names)] = Field(
         description="Who can be told; at least one."

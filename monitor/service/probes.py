@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from monitor.core.records import Identity, Sampling
 from monitor.engines.vllm import VllmEngine
-from monitor.probing.replay import Plan, StandAside, replay
-from monitor.probing.target import Target, Timeouts
+from monitor.probing.client import Target, Timeouts
+from monitor.probing.replay import StandAside, replay
 
 if TYPE_CHECKING:
     from monitor.config.routes import Route
@@ -64,13 +64,16 @@ def declared_identity(route: Route) -> Identity:
 
 async def run_probe(route: Route, job: ProbeJob, prompt_set: PromptSet) -> Run | StandAside:
     """Replays the prompt set on the job's replica; StandAside while the replica queues. Raises UsageError."""
-    plan = Plan(
+    return await replay(
+        target_of(route, job.replica),
+        VllmEngine(),
+        prompt_set,
+        route=route.name,
         sampling=sampling_of(route),
         concurrency=route.concurrency,
         source=route.source,
-        declared=declared_identity(route),
+        declared_identity=declared_identity(route),
         max_waiting=route.max_waiting,
         min_prompts=route.min_prompts,
+        reason=job.reason,
     )
-    target = target_of(route, job.replica)
-    return await replay(target, VllmEngine(), prompt_set, plan, route=route.name, reason=job.reason)

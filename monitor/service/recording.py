@@ -65,9 +65,13 @@ class Recorder:
         recorded = Recorded(run_id, aggregate(run.domain, run.samples))
         if previous is not None and any(sample.valid for sample in run.samples):
             recorded.bump_id = self._bump(connection, route, run, previous, now)
-        for rule in self.alerting.rules:
-            if applies(rule, route, run.domain):
-                self._judge(connection, route, rule, run, recorded, now)
+        tripped = [
+            rule
+            for rule in self.alerting.rules
+            if applies(rule, route, run.domain) and self._judge(connection, route, rule, run, recorded, now)
+        ]
+        if tripped and run.reason is not Reason.CONFIRM:
+            self._trip(connection, route, tripped, run, recorded, now)
         if job.trip_id is not None:
             self._confirm(connection, route, run, job.trip_id, recorded, now)
         if run.invalid_reason is None:
@@ -90,35 +94,29 @@ class Recorder:
 
     def _judge(
         self, connection: Connection, route: Route, rule: Rule, run: Run, recorded: Recorded, now: datetime
-    ) -> None:
+    ) -> bool:
+        """Stores the verdict and lets it heal the incident; True when the run trips and that is news."""
         candidate = runs.candidate(connection, recorded.run_id, rule.metric)
         reference = baselines.reference(connection, route.name, run.domain, rule.metric, candidate.comparability)
         verdict = judge.judge_run(candidate, reference, judge.Line(rule.metric, rule.drop))
         incidents.store_verdict(connection, recorded.run_id, rule.name, verdict, now)
         recorded.verdicts.append((rule.name, verdict))
         found = incidents.open_incident(connection, route.name)
+        state = life.IncidentState()
         if found is not None:
             state, transition = life.on_judged(found[1], run.domain, rule.name, verdict, self.alerting.resolve.runs)
             self._move(connection, route, rule, run, verdict, found, (state, transition), recorded, now)
-        if verdict.outcome is judge.Outcome.TRIPPED and run.reason is not Reason.CONFIRM:
-            state = life.IncidentState() if found is None else found[1]
-            if not life.covers(state, run.domain, rule.severity):
-                self._trip(connection, route, rule, run, recorded.run_id, verdict, now)
+        return verdict.outcome is judge.Outcome.TRIPPED and not life.covers(state, run.domain, rule.severity)
 
     def _trip(
-        self,
-        connection: Connection,
-        route: Route,
-        rule: Rule,
-        run: Run,
-        run_id: int,
-        verdict: judge.Verdict,
-        now: datetime,
+        self, connection: Connection, route: Route, rules: list[Rule], run: Run, recorded: Recorded, now: datetime
     ) -> None:
-        baseline_id = verdict.baseline_id
-        if baseline_id is None:
-            return
-        trip_id = incidents.open_trip(connection, route.name, run.domain, rule.name, run_id, baseline_id, now)
+        """Two confirmation runs serve every rule that the run tripped."""
+        baseline_ids = {verdict.baseline_id for _, verdict in recorded.verdicts if verdict.baseline_id is not None}
+        names = [rule.name for rule in rules]
+        trip_id = incidents.open_trip(
+            connection, route.name, run.domain, names, recorded.run_id, baseline_ids.pop(), now
+        )
         if trip_id is None:
             return
         for number, delay in enumerate(route.confirm_after):
@@ -135,28 +133,52 @@ class Recorder:
         self, connection: Connection, route: Route, run: Run, trip_id: int, recorded: Recorded, now: datetime
     ) -> None:
         trip = incidents.pending_trip(connection, trip_id)
-        rule = None if trip is None else next((r for r in self.alerting.rules if r.name == trip.rule), None)
-        if trip is None or rule is None:
+        if trip is None:
             return
         confirmations = incidents.valid_confirmations(connection, trip.id)
         if len(confirmations) < len(route.confirm_after):
             self._wait_for_more(connection, route, run, trip, now)
             return
-        reference = baselines.reference_by_id(connection, trip.baseline_id, rule.metric)
-        verdict = judge.judge_confirmation(
+        outcome = judge.Outcome.NOT_CONFIRMED
+        for rule in self._severest_first(trip.rules):
+            verdict = self._judge_confirmation(connection, rule, trip, confirmations)
+            incidents.store_verdict(connection, recorded.run_id, rule.name, verdict, now, trip.id)
+            recorded.verdicts.append((rule.name, verdict))
+            outcome = verdict.outcome
+            if outcome is judge.Outcome.CONFIRMED:
+                self._break(connection, route, rule, run, verdict, recorded, now)
+                break
+        incidents.decide_trip(connection, trip.id, outcome.value, now)
+
+    def _severest_first(self, names: tuple[str, ...]) -> list[Rule]:
+        """The trip's rules that are still configured: the severest that is confirmed is the one to tell."""
+        rules = [rule for rule in self.alerting.rules if rule.name in names]
+        return sorted(rules, key=lambda rule: (-life.SEVERITIES.index(rule.severity), -rule.drop))
+
+    def _judge_confirmation(
+        self, connection: Connection, rule: Rule, trip: incidents.Trip, confirmations: list[int]
+    ) -> judge.Verdict:
+        return judge.judge_confirmation(
             runs.candidate(connection, trip.run_id, rule.metric),
             [runs.candidate(connection, run_id, rule.metric) for run_id in confirmations],
-            reference,
+            baselines.reference_by_id(connection, trip.baseline_id, rule.metric),
             judge.Line(rule.metric, rule.drop),
         )
-        incidents.store_verdict(connection, recorded.run_id, rule.name, verdict, now, trip.id)
-        incidents.decide_trip(connection, trip.id, verdict.outcome.value, now)
-        recorded.verdicts.append((rule.name, verdict))
-        if verdict.outcome is judge.Outcome.CONFIRMED:
-            found = incidents.open_incident(connection, route.name)
-            state = life.IncidentState() if found is None else found[1]
-            moved = life.on_confirmed(state, run.domain, rule.name, rule.severity)
-            self._move(connection, route, rule, run, verdict, found, moved, recorded, now)
+
+    def _break(
+        self,
+        connection: Connection,
+        route: Route,
+        rule: Rule,
+        run: Run,
+        verdict: judge.Verdict,
+        recorded: Recorded,
+        now: datetime,
+    ) -> None:
+        found = incidents.open_incident(connection, route.name)
+        state = life.IncidentState() if found is None else found[1]
+        moved = life.on_confirmed(state, run.domain, rule.name, rule.severity)
+        self._move(connection, route, rule, run, verdict, found, moved, recorded, now)
 
     def _wait_for_more(
         self, connection: Connection, route: Route, run: Run, trip: incidents.Trip, now: datetime

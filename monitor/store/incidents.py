@@ -16,7 +16,7 @@ from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.store.schema import deliveries, incident_events, incidents, runs, trips, verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from sqlalchemy import Connection, Row
@@ -29,12 +29,12 @@ ACCEPTANCE = "acceptance"
 
 @dataclass(frozen=True)
 class Trip:
-    """A run past the trip line that waits for its confirmation runs."""
+    """A run past the trip line of one or more rules, waiting for its confirmation runs."""
 
     id: int
     route: str
     domain: str
-    rule: str
+    rules: tuple[str, ...]
     run_id: int
     baseline_id: int
     confirmations_queued: int
@@ -81,13 +81,19 @@ def list_verdicts(connection: Connection, run_id: int) -> list[dict[str, Any]]:
 
 
 def open_trip(
-    connection: Connection, route: str, domain: str, rule: str, run_id: int, baseline_id: int, opened_at: datetime
+    connection: Connection,
+    route: str,
+    domain: str,
+    rules: Sequence[str],
+    run_id: int,
+    baseline_id: int,
+    opened_at: datetime,
 ) -> int | None:
-    """A pending trip, or None when this route, domain and rule already wait for confirmation."""
+    """A pending trip, or None when this route and domain already wait for confirmation."""
     values = {
         "route": route,
         "domain": domain,
-        "rule": rule,
+        "rules": list(rules),
         "run_id": run_id,
         "baseline_id": baseline_id,
         "state": "pending",
@@ -95,12 +101,9 @@ def open_trip(
         "opened_at": opened_at,
     }
     pending = trips.c.state == "pending"
-    statement = (
-        upsert(trips)
-        .values(values)
-        .on_conflict_do_nothing(index_elements=["route", "domain", "rule"], index_where=pending)
-    )
-    return connection.execute(statement.returning(trips.c.id)).scalar_one_or_none()
+    statement = upsert(trips).values(values)
+    new = statement.on_conflict_do_nothing(index_elements=["route", "domain"], index_where=pending)
+    return connection.execute(new.returning(trips.c.id)).scalar_one_or_none()
 
 
 def pending_trip(connection: Connection, trip_id: int) -> Trip | None:
@@ -109,7 +112,8 @@ def pending_trip(connection: Connection, trip_id: int) -> Trip | None:
     row = connection.execute(statement).one_or_none()
     if row is None:
         return None
-    return Trip(row.id, row.route, row.domain, row.rule, row.run_id, row.baseline_id, row.confirmations_queued)
+    rules = tuple(row.rules)
+    return Trip(row.id, row.route, row.domain, rules, row.run_id, row.baseline_id, row.confirmations_queued)
 
 
 def count_confirmation(connection: Connection, trip_id: int, queued: int) -> None:

@@ -213,7 +213,7 @@ trips = Table(
     _id(),
     Column("route", Text, nullable=False),
     Column("domain", Text, nullable=False),
-    Column("rule", Text, nullable=False),
+    Column("rules", ARRAY(Text), nullable=False),
     Column("run_id", BigInteger, ForeignKey("runs.id"), nullable=False),
     Column("baseline_id", BigInteger, ForeignKey("baselines.id"), nullable=False),
     Column("state", Text, nullable=False),
@@ -225,7 +225,6 @@ Index(
     "uq_trips_pending",
     trips.c.route,
     trips.c.domain,
-    trips.c.rule,
     unique=True,
     postgresql_where=text("state = 'pending'"),
 )
