@@ -37,7 +37,8 @@ SOCKET = f".s.PGSQL.{PORT}"
 INITDB_SECONDS = 60.0
 _SOCKET_PATH_BYTES = 100  # Linux takes 107, macOS 103
 _LOG_BYTES = 2**20  # a larger log is set aside at the next start
-_STAMP = re.compile(r"^[\d-]+ [\d:.]+ UTC \[\d+\] ")
+_STAMP = re.compile(r"[\d-]+ [\d:.]+ UTC \[\d+\] ")
+_TELLING = re.compile(r"FATAL|PANIC|ERROR|error:|could not|invalid|HINT")
 
 
 class Cluster:
@@ -95,12 +96,13 @@ class Cluster:
         """What failed, with what the last program said: the log since it was started."""
         with self._log.open(errors="replace") as log:
             log.seek(self._log_start)
-            words = [_STAMP.sub("", line).strip() for line in log if "FATAL:  the database system is" not in line]
+            words = [_STAMP.sub("", line.strip()) for line in log if "FATAL:  the database system is" not in line]
+        causes = [line for line in words if _TELLING.search(line)][:3] or words[-3:] or ["it left no message"]
         free_megabytes = shutil.disk_usage(self.directory).free // 2**20
         return StoreError(
-            f"Postgres in {self.directory} {what}: {' / '.join(filter(None, words[-4:])) or 'it left no message'} "
-            f"(free there: {free_megabytes} MB, log: {self._log}); "
-            "mend that, choose another folder with SPECWATCH_DATA, or set DATABASE_URL"
+            f"Postgres in {self.directory} {what}: {' / '.join(causes)} "
+            f"(free there: {free_megabytes} MB, log: {self._log}); mend that, "
+            "choose another folder with SPECWATCH_DATA, or set DATABASE_URL"
         )
 
     def clear_leftovers(self, user: ServerUser) -> None:

