@@ -305,15 +305,22 @@ def test_threads_that_notice_a_dead_server_together_start_one(directory: Path) -
     assert not is_running(directory)
 
 
-def test_a_stale_pid_file_and_socket_do_not_stop_a_start_even_when_the_pid_lives(directory: Path) -> None:
+def test_a_stale_pid_file_and_socket_do_not_stop_a_start_even_when_the_pid_is_in_use_again(directory: Path) -> None:
+    cluster = directory / "postgres"
     with EmbeddedPostgres(directory):
-        lines = (directory / "postgres" / "postmaster.pid").read_text().splitlines()
-    lines[0] = str(os.getpid())  # alive, and not a Postgres
-    (directory / "postgres" / "postmaster.pid").write_text("\n".join(lines) + "\n")
-    (directory / "postgres" / ".s.PGSQL.5432").touch()
-    (directory / "postgres" / ".s.PGSQL.5432.lock").write_text("\n".join(lines) + "\n")
-    with EmbeddedPostgres(directory) as url:
-        assert query(url, "SELECT 1") == [(1,)]
+        lines = (cluster / "postmaster.pid").read_text().splitlines()
+    owner = cluster.stat().st_uid if os.geteuid() == 0 else None
+    with subprocess.Popen(["sleep", "60"], user=owner) as stranger:  # Postgres itself is afraid of its own user's pids
+        leftover = "\n".join([str(stranger.pid), *lines[1:], ""])
+        (cluster / "postmaster.pid").write_text(leftover)
+        (cluster / ".s.PGSQL.5432.lock").write_text(leftover)
+        (cluster / ".s.PGSQL.5432").touch()
+        try:
+            with EmbeddedPostgres(directory) as url:
+                assert query(url, "SELECT 1") == [(1,)]
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
 
 
 def test_kill_9_in_the_middle_of_the_first_start_leaves_nothing_to_repair(empty: Path) -> None:
