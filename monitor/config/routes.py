@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_val
 
 from monitor.config.secrets import Secret, from_directory
 from monitor.config.settings import Settings
-from monitor.config.strict import Labels, Name, Names, Number, StrictModel, Text, Whole
+from monitor.config.strict import Labels, Name, Names, Number, StrictModel, Text, Whole, at_least_one
 
 RESERVED_LABELS = frozenset({"alertname", "domain", "replica", "route", "rule", "severity"})
 _BEYOND_THE_ROOT = re.compile(r"/(v1|metrics|health|version)(/.*)?$")
@@ -67,7 +67,7 @@ class Route(Settings):
     """
 
     name: Name = Field(examples=["chat-prod"], description="Name of the route in history, metrics and alerts; unique.")
-    replicas: Annotated[tuple[Url, ...], Field(min_length=1)] = Field(
+    replicas: Annotated[tuple[Url, ...], AfterValidator(at_least_one)] = Field(
         examples=[["http://vllm-0:8000", "http://vllm-1:8000"]],
         description="Base URLs of its vLLM servers, without `/v1`. A path before that is kept as a prefix.",
     )
@@ -163,7 +163,7 @@ class RoutesFile(StrictModel):
     defaults: Defaults = Field(
         default_factory=Defaults, description="Values for every route that does not say otherwise."
     )
-    routes: Annotated[tuple[Route, ...], Field(min_length=1)] = Field(description="The routes, at least one.")
+    routes: Annotated[tuple[Route, ...], AfterValidator(at_least_one)] = Field(description="The routes, at least one.")
 
     @field_validator("prompts")
     @classmethod

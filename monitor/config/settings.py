@@ -1,5 +1,6 @@
 """The settings that `defaults` gives to every route and that a route may override."""
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -34,7 +35,7 @@ _SET_BY_PROBE = {
     "stream_options": None,
     "temperature": "temperature",
 }
-_CREDENTIAL_HEADERS = {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"}
+_CREDENTIAL = re.compile(r"authorization|api-?key|token|secret|password|cookie", re.IGNORECASE)
 _HEADER_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 
 
@@ -42,7 +43,7 @@ def _headers(headers: Mapping[str, str | Secret]) -> Mapping[str, str | Secret]:
     for name, value in headers.items():
         if not name or not _HEADER_CHARACTERS.issuperset(name.lower()):
             raise ValueError(f"{name!r} is not the name of an HTTP header")
-        if isinstance(value, str) and name.lower() in _CREDENTIAL_HEADERS:
+        if isinstance(value, str) and _CREDENTIAL.search(name):
             raise ValueError(f"{name} is a secret; name where it is: {{env: NAME}} or {{file: PATH}}")
         if isinstance(value, str) and not (value.isascii() and value.isprintable()):
             raise ValueError(f"the value of {name} has characters that an HTTP header cannot carry")
