@@ -56,7 +56,9 @@ class Webhook(StrictModel):
         examples=["http://alerts:9000/hook"],
         description="Where to POST. When the address itself is secret, name it as `{env: NAME}` or `{file: PATH}`.",
     )
-    headers: Headers = Field(default_factory=dict, description="Further HTTP headers, each a text or a secret.")
+    headers: Headers = Field(
+        default_factory=dict, description="Further HTTP headers, each a text or a secret. Unset: none."
+    )
     timeout: Duration = Field(
         default=timedelta(seconds=10), description="For the whole request; a delivery that takes longer is tried again."
     )
@@ -72,7 +74,7 @@ class Log(StrictModel):
 
 
 class Receiver(StrictModel):
-    """Someone, or something, that is told about incidents: exactly one of the kinds below."""
+    """Someone, or something, that is told about incidents: exactly one of the kinds below is set."""
 
     name: Name = Field(examples=["hook"], description="Name of the receiver in `routing`; unique.")
     webhook: Webhook | None = Field(default=None, description="A web hook.")

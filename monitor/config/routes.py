@@ -54,7 +54,7 @@ class BaselinePolicy(StrictModel):
     approve_after: Whole | None = Field(
         default=None,
         examples=[10],
-        description="Approve the first baseline of each domain by itself from this many valid runs. `null`: none is "
+        description="Approve the first baseline of each domain by itself from this many valid runs. Unset: none is "
         "approved by itself, and no rule can trip until someone approves one.",
     )
 
@@ -101,7 +101,7 @@ class Route(Settings):
     labels: Labels = Field(
         default_factory=dict,
         examples=[{"team": "chat", "tier": "interactive"}],
-        description="Labels of the route in metrics and alerts, which `match` in alerting.yaml selects by.",
+        description="Labels of the route in metrics and alerts; `match` in alerting.yaml selects by them. Unset: none.",
     )
 
     @field_validator("replicas")
@@ -144,7 +144,7 @@ class Route(Settings):
         for domain, weight in mix.items():
             if domain not in domains:
                 raise ValueError(f"{domain!r} is not among the domains of this route: {', '.join(domains)}")
-            if not 0 < weight < float("inf"):
+            if weight <= 0:
                 raise ValueError(f"{domain} weighs {weight:g}; write a number above 0, or leave the domain out")
         weights = dict(mix) or dict.fromkeys(domains, 1.0)
         total = sum(weights.values())
@@ -158,7 +158,7 @@ class RoutesFile(StrictModel):
         default=None,
         examples=["prompts"],
         description="Directory with your own prompt sets, one `DOMAIN.jsonl` each, instead of those that come with "
-        "Specwatch. A relative path starts at the configuration directory.",
+        "Specwatch. Unset: those. A relative path starts at the configuration directory.",
     )
     defaults: Defaults = Field(
         default_factory=Defaults, description="Values for every route that does not say otherwise."

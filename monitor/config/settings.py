@@ -74,7 +74,7 @@ class StandAside(StrictModel):
 
 
 class DeclaredIdentity(StrictModel):
-    """Facts about what is running that the server does not tell; a change of any of them is a bump."""
+    """Facts about what is running that the server does not tell, none by default; a change of any is a bump."""
 
     engine: Text | None = Field(default=None, examples=["vllm"], description="Name of the engine.")
     version: Text | None = Field(default=None, examples=["0.29.1"], description="Version of the engine.")
@@ -114,16 +114,17 @@ class Settings(StrictModel):
     seed: WholeOrZero = Field(default=0, description="Sampling seed sent with every request.")
     thinking: Switch | None = Field(
         default=None,
-        description="Sent as `chat_template_kwargs: {enable_thinking: …}`. `null`: not sent, the model decides.",
+        description="Sent as `chat_template_kwargs: {enable_thinking: …}`. Unset or `null`: not sent, the "
+        "model decides.",
     )
     chat_template_kwargs: Mapping[StrictStr, JsonValue] = Field(
-        default_factory=dict, description="Sent as it stands with every chat request; `thinking` is added to it."
+        default_factory=dict, description="Sent as it stands with every chat request, `thinking` added. Unset: none."
     )
     extra_body: Mapping[StrictStr, JsonValue] = Field(
         default_factory=dict,
         examples=[{"priority": 10}],
         description="Further keys of the request body, for example `priority` where the server schedules by it (lower "
-        "numbers first). Keys that the probe sets itself are refused.",
+        "numbers first). Keys that the probe sets itself are refused. Unset: none.",
     )
     endpoint: Literal["chat", "completions"] = Field(
         default="chat",
@@ -147,13 +148,14 @@ class Settings(StrictModel):
     headers: Headers = Field(
         default_factory=dict,
         examples=[{"X-Team": "chat"}],
-        description="Further HTTP headers, each a text or a secret. `api_key` is sent by itself as a bearer token.",
+        description="Further HTTP headers, each a text or a secret. `api_key` is sent by itself as a bearer token. "
+        "Unset: none.",
     )
     ca_file: Path | None = Field(
         default=None,
         examples=["/etc/ssl/company.pem"],
-        description="Certificates (PEM) to trust besides the usual ones. A relative path starts at the configuration "
-        "directory.",
+        description="Certificates (PEM) to trust besides the usual ones. Unset: only those. A relative path starts at the "
+        "configuration directory.",
     )
     identity: DeclaredIdentity = Field(
         default=DeclaredIdentity(), description="Declared facts about what is running, beside those observed."

@@ -62,4 +62,4 @@ Labels = Annotated[Mapping[StrictStr, StrictStr], AfterValidator(_labels)]
 Whole = Annotated[StrictInt, Field(ge=1)]
 WholeOrZero = Annotated[StrictInt, Field(ge=0)]
 Switch = StrictBool
-Number = StrictFloat
+Number = Annotated[StrictFloat, Field(allow_inf_nan=False)]
