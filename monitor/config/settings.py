@@ -154,8 +154,8 @@ class Settings(StrictModel):
     ca_file: Path | None = Field(
         default=None,
         examples=["/etc/ssl/company.pem"],
-        description="Certificates (PEM) to trust besides the usual ones. Unset: only those. A relative path starts at the "
-        "configuration directory.",
+        description="Certificates (PEM) to trust besides the usual ones. Unset: only those. A relative path starts at "
+        "the configuration directory.",
     )
     identity: DeclaredIdentity = Field(
         default=DeclaredIdentity(), description="Declared facts about what is running, beside those observed."
