@@ -3,6 +3,7 @@
 import random
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -143,7 +144,7 @@ def test_a_set_made_from_one_template_is_not_varied() -> None:
     animals += ["ape", "eel", "cod", "jay", "koi", "asp", "doe", "zebra", "horse", "otter", "mouse"]
     turns = [
         f"{animal.title()}s are in the picture. Describe how the {animal} looks, where the {animal} lives, what it "
-        f"eats, who hunts it, and how a painter of the nineteenth century would have painted the {animal} in its landscape."
+        f"eats, who hunts it, and how a painter of the last century would have painted the {animal} in a landscape."
         for animal in animals
     ]
     prompts = [Prompt(f"t-{number}", "coding", f"s{number}", (turn,)) for number, turn in enumerate(turns)]
@@ -163,3 +164,9 @@ def test_every_problem_is_told_at_once() -> None:
         (None, "too-few"),
         (None, "low-diversity"),
     ]
+
+
+def test_every_rule_is_explained_in_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "prompts.md").read_text(encoding="utf-8")
+    for rule in ("category", "duplicate", "near-duplicate", "random-text", "too-few", "low-diversity"):
+        assert f"| `{rule}` |" in text
