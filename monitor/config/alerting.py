@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from monitor.config.secrets import Secret
 from monitor.config.settings import Headers, TextOrSecret
-from monitor.config.strict import Labels, Name, Names, StrictModel, Text, Whole
+from monitor.config.strict import Labels, Name, Names, StrictModel, Text, Whole, at_least_one
 from monitor.config.units import Duration, Ratio
 
 Severity = Literal["page", "warning"]
@@ -56,7 +56,9 @@ class Webhook(StrictModel):
         examples=["http://alerts:9000/hook"],
         description="Where to POST. When the address itself is secret, name it as `{env: NAME}` or `{file: PATH}`.",
     )
-    headers: Headers = Field(default_factory=dict, description="Further HTTP headers, each a text or a secret.")
+    headers: Headers = Field(
+        default_factory=dict, description="Further HTTP headers, each a text or a secret. Unset: none."
+    )
     timeout: Duration = Field(
         default=timedelta(seconds=10), description="For the whole request; a delivery that takes longer is tried again."
     )
@@ -72,7 +74,7 @@ class Log(StrictModel):
 
 
 class Receiver(StrictModel):
-    """Someone, or something, that is told about incidents: exactly one of the kinds below."""
+    """Someone, or something, that is told about incidents: exactly one of the kinds below is set."""
 
     name: Name = Field(examples=["hook"], description="Name of the receiver in `routing`; unique.")
     webhook: Webhook | None = Field(default=None, description="A web hook.")
@@ -90,7 +92,7 @@ class Routing(StrictModel):
     """Which incidents one receiver gets."""
 
     receiver: Text = Field(examples=["hook"], description="Name of the receiver.")
-    severity: Annotated[tuple[Severity, ...], Field(min_length=1)] = Field(
+    severity: Annotated[tuple[Severity, ...], AfterValidator(at_least_one)] = Field(
         default=("page", "warning"), description="Severities it gets. Unset: all of them."
     )
     routes: Names | None = Field(default=None, description="Names of the routes it hears of. Unset: all of them.")
@@ -118,13 +120,13 @@ def _distinct_names(items: tuple[Rule, ...] | tuple[Receiver, ...]) -> tuple[Rul
 class Alerting(StrictModel):
     """The top level of `alerting.yaml`. After loading, `routing` is never empty."""
 
-    rules: Annotated[tuple[Rule, ...], Field(min_length=1), AfterValidator(_distinct_names)] = Field(
-        description="What opens an incident."
+    rules: Annotated[tuple[Rule, ...], AfterValidator(at_least_one), AfterValidator(_distinct_names)] = Field(
+        description="What opens an incident; at least one."
     )
-    receivers: Annotated[tuple[Receiver, ...], Field(min_length=1), AfterValidator(_distinct_names)] = Field(
+    receivers: Annotated[tuple[Receiver, ...], AfterValidator(at_least_one), AfterValidator(_distinct_names)] = Field(
         description="Who can be told; at least one."
     )
-    routing: Annotated[tuple[Routing, ...], Field(min_length=1, validate_default=False)] = Field(
+    routing: Annotated[tuple[Routing, ...], AfterValidator(at_least_one)] = Field(
         default=(),
         description="Who gets what; a receiver named by several entries gets what any of them selects, once. "
         "Unset: every receiver gets everything.",

@@ -32,7 +32,7 @@ def explain(error: ValidationError, model: type[BaseModel], document: Document) 
     problems = []
     for details in error.errors(include_url=False):
         where = tuple(part for part in details["loc"] if not str(part).startswith("<"))
-        if not _inherited(where, document.data) and not _empty_for_its_items(details):
+        if not _inherited(where, document.data):
             problems.append(document.problem(where, _message(details, where, model)))
     return problems
 
@@ -41,11 +41,6 @@ def _inherited(where: Where, data: Any) -> bool:
     """A value that a route took over from `defaults` is reported there, once."""
     in_route = len(where) > 2 and where[0] == "routes"
     return in_route and _holds(data.get("defaults"), where[2:]) and not _holds(data, where)
-
-
-def _empty_for_its_items(details: ErrorDetails) -> bool:
-    """Pydantic calls a list too short when its items are wrong, which is reported for each of them."""
-    return details["type"] == "too_short" and bool(details["input"])
 
 
 def _holds(value: Any, where: Where) -> bool:
@@ -75,8 +70,6 @@ def _message(details: ErrorDetails, where: Where, model: type[BaseModel]) -> str
     if kind in ("greater_than_equal", "less_than_equal"):
         limit = f"below {context['ge']:g}" if "ge" in context else f"above {context['le']:g}"
         return f"{shown} is {limit}"
-    if kind == "too_short":
-        return "is empty; give at least one"
     return f"{shown}: {details['msg']}"
 
 

@@ -1,5 +1,9 @@
-"""Renders `docs/configuration.md` from what stands beside each field of the models."""
+"""Renders `docs/configuration.md` from what stands beside each field of the models.
 
+`python -m monitor.config.reference > docs/configuration.md` writes it again.
+"""
+
+import sys
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -16,7 +20,7 @@ from monitor.config.units import format_duration
 _INTRODUCTION = """\
 # Configuration
 
-Made by `monitor/config/reference.py` from the models that check the files; change the descriptions there.
+Made by `python -m monitor.config.reference` from the models that check the files; change the descriptions there.
 
 Specwatch reads two files, `routes.yaml` and `alerting.yaml`, from the directory given by `--config DIR`, else by
 `SPECWATCH_CONFIG`, else from the working directory. `specwatch config check` and `specwatch serve` check them alike:
@@ -119,3 +123,7 @@ def as_yaml(value: Any) -> str:
 
 def _joined(items: Iterable[str]) -> str:
     return ", ".join(items)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference_markdown())

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_val
 
 from monitor.config.secrets import Secret, from_directory
 from monitor.config.settings import Settings
-from monitor.config.strict import Labels, Name, Names, Number, StrictModel, Text, Whole
+from monitor.config.strict import Labels, Name, Names, Number, StrictModel, Text, Whole, at_least_one
 
 RESERVED_LABELS = frozenset({"alertname", "domain", "replica", "route", "rule", "severity"})
 _BEYOND_THE_ROOT = re.compile(r"/(v1|metrics|health|version)(/.*)?$")
@@ -54,7 +54,7 @@ class BaselinePolicy(StrictModel):
     approve_after: Whole | None = Field(
         default=None,
         examples=[10],
-        description="Approve the first baseline of each domain by itself from this many valid runs. `null`: none is "
+        description="Approve the first baseline of each domain by itself from this many valid runs. Unset: none is "
         "approved by itself, and no rule can trip until someone approves one.",
     )
 
@@ -67,7 +67,7 @@ class Route(Settings):
     """
 
     name: Name = Field(examples=["chat-prod"], description="Name of the route in history, metrics and alerts; unique.")
-    replicas: Annotated[tuple[Url, ...], Field(min_length=1)] = Field(
+    replicas: Annotated[tuple[Url, ...], AfterValidator(at_least_one)] = Field(
         examples=[["http://vllm-0:8000", "http://vllm-1:8000"]],
         description="Base URLs of its vLLM servers, without `/v1`. A path before that is kept as a prefix.",
     )
@@ -101,7 +101,7 @@ class Route(Settings):
     labels: Labels = Field(
         default_factory=dict,
         examples=[{"team": "chat", "tier": "interactive"}],
-        description="Labels of the route in metrics and alerts, which `match` in alerting.yaml selects by.",
+        description="Labels of the route in metrics and alerts; `match` in alerting.yaml selects by them. Unset: none.",
     )
 
     @field_validator("replicas")
@@ -144,7 +144,7 @@ class Route(Settings):
         for domain, weight in mix.items():
             if domain not in domains:
                 raise ValueError(f"{domain!r} is not among the domains of this route: {', '.join(domains)}")
-            if not 0 < weight < float("inf"):
+            if weight <= 0:
                 raise ValueError(f"{domain} weighs {weight:g}; write a number above 0, or leave the domain out")
         weights = dict(mix) or dict.fromkeys(domains, 1.0)
         total = sum(weights.values())
@@ -158,12 +158,12 @@ class RoutesFile(StrictModel):
         default=None,
         examples=["prompts"],
         description="Directory with your own prompt sets, one `DOMAIN.jsonl` each, instead of those that come with "
-        "Specwatch. A relative path starts at the configuration directory.",
+        "Specwatch. Unset: those. A relative path starts at the configuration directory.",
     )
     defaults: Defaults = Field(
         default_factory=Defaults, description="Values for every route that does not say otherwise."
     )
-    routes: Annotated[tuple[Route, ...], Field(min_length=1)] = Field(description="The routes, at least one.")
+    routes: Annotated[tuple[Route, ...], AfterValidator(at_least_one)] = Field(description="The routes, at least one.")
 
     @field_validator("prompts")
     @classmethod

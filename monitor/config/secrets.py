@@ -1,5 +1,6 @@
 """Secrets are named in YAML, never written there."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -9,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from monitor.config.strict import StrictModel, Text
 from monitor.errors import ConfigError
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 REFUSED = "a secret is not written in this file; name where it is: {env: NAME} or {file: PATH}"
 
 
@@ -38,6 +40,14 @@ class Secret(StrictModel):
             # Not a TypeError: pydantic turns only ValueError into a line for the user.
             raise ValueError(REFUSED)  # noqa: TRY004
         return value
+
+    @field_validator("env")
+    @classmethod
+    def _a_variable(cls, name: str | None) -> str | None:
+        # The value is not shown: it may be the secret itself, put in the wrong place.
+        if name is not None and not _VARIABLE.fullmatch(name):
+            raise ValueError("this is not the name of an environment variable; a secret itself is never written here")
+        return name
 
     @field_validator("file")
     @classmethod

@@ -1,5 +1,6 @@
 """The settings that `defaults` gives to every route and that a route may override."""
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -34,7 +35,7 @@ _SET_BY_PROBE = {
     "stream_options": None,
     "temperature": "temperature",
 }
-_CREDENTIAL_HEADERS = {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"}
+_CREDENTIAL = re.compile(r"authorization|api-?key|token|secret|password|cookie", re.IGNORECASE)
 _HEADER_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 
 
@@ -42,7 +43,7 @@ def _headers(headers: Mapping[str, str | Secret]) -> Mapping[str, str | Secret]:
     for name, value in headers.items():
         if not name or not _HEADER_CHARACTERS.issuperset(name.lower()):
             raise ValueError(f"{name!r} is not the name of an HTTP header")
-        if isinstance(value, str) and name.lower() in _CREDENTIAL_HEADERS:
+        if isinstance(value, str) and _CREDENTIAL.search(name):
             raise ValueError(f"{name} is a secret; name where it is: {{env: NAME}} or {{file: PATH}}")
         if isinstance(value, str) and not (value.isascii() and value.isprintable()):
             raise ValueError(f"the value of {name} has characters that an HTTP header cannot carry")
@@ -73,7 +74,7 @@ class StandAside(StrictModel):
 
 
 class DeclaredIdentity(StrictModel):
-    """Facts about what is running that the server does not tell; a change of any of them is a bump."""
+    """Facts about what is running that the server does not tell, none by default; a change of any is a bump."""
 
     engine: Text | None = Field(default=None, examples=["vllm"], description="Name of the engine.")
     version: Text | None = Field(default=None, examples=["0.29.1"], description="Version of the engine.")
@@ -113,16 +114,17 @@ class Settings(StrictModel):
     seed: WholeOrZero = Field(default=0, description="Sampling seed sent with every request.")
     thinking: Switch | None = Field(
         default=None,
-        description="Sent as `chat_template_kwargs: {enable_thinking: …}`. `null`: not sent, the model decides.",
+        description="Sent as `chat_template_kwargs: {enable_thinking: …}`. Unset or `null`: not sent, the "
+        "model decides.",
     )
     chat_template_kwargs: Mapping[StrictStr, JsonValue] = Field(
-        default_factory=dict, description="Sent as it stands with every chat request; `thinking` is added to it."
+        default_factory=dict, description="Sent as it stands with every chat request, `thinking` added. Unset: none."
     )
     extra_body: Mapping[StrictStr, JsonValue] = Field(
         default_factory=dict,
         examples=[{"priority": 10}],
         description="Further keys of the request body, for example `priority` where the server schedules by it (lower "
-        "numbers first). Keys that the probe sets itself are refused.",
+        "numbers first). Keys that the probe sets itself are refused. Unset: none.",
     )
     endpoint: Literal["chat", "completions"] = Field(
         default="chat",
@@ -146,13 +148,14 @@ class Settings(StrictModel):
     headers: Headers = Field(
         default_factory=dict,
         examples=[{"X-Team": "chat"}],
-        description="Further HTTP headers, each a text or a secret. `api_key` is sent by itself as a bearer token.",
+        description="Further HTTP headers, each a text or a secret. `api_key` is sent by itself as a bearer token. "
+        "Unset: none.",
     )
     ca_file: Path | None = Field(
         default=None,
         examples=["/etc/ssl/company.pem"],
-        description="Certificates (PEM) to trust besides the usual ones. A relative path starts at the configuration "
-        "directory.",
+        description="Certificates (PEM) to trust besides the usual ones. Unset: only those. A relative path starts at "
+        "the configuration directory.",
     )
     identity: DeclaredIdentity = Field(
         default=DeclaredIdentity(), description="Declared facts about what is running, beside those observed."

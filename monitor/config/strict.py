@@ -42,6 +42,13 @@ def _unique(items: tuple[Any, ...]) -> tuple[Any, ...]:
     return items
 
 
+def at_least_one(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """For AfterValidator: unlike `min_length`, it is silent when the items themselves are wrong already."""
+    if not items:
+        raise ValueError("is empty; give at least one")
+    return items
+
+
 def _told(text: str) -> str:
     if not text.strip():
         raise ValueError("is empty")
@@ -50,9 +57,9 @@ def _told(text: str) -> str:
 
 Text = Annotated[StrictStr, AfterValidator(_told)]
 Name = Annotated[StrictStr, AfterValidator(_plain_name)]
-Names = Annotated[tuple[Text, ...], Field(min_length=1), AfterValidator(_unique)]
+Names = Annotated[tuple[Text, ...], AfterValidator(at_least_one), AfterValidator(_unique)]
 Labels = Annotated[Mapping[StrictStr, StrictStr], AfterValidator(_labels)]
 Whole = Annotated[StrictInt, Field(ge=1)]
 WholeOrZero = Annotated[StrictInt, Field(ge=0)]
 Switch = StrictBool
-Number = StrictFloat
+Number = Annotated[StrictFloat, Field(allow_inf_nan=False)]

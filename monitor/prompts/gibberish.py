@@ -79,9 +79,10 @@ def _mixed_scripts(_: str, found: list[str]) -> str | None:
     """Languages share a text in stretches; random tokens change script at every other word."""
     if len(found) < 8 or all(word.isascii() for word in found):
         return None
-    scripts = [_script(word[0]) for word in found]
-    changes = sum(before != after for before, after in pairwise(scripts))
-    return "scripts that change from word to word" if len(set(scripts)) >= 4 and changes > len(found) / 3 else None
+    # Where a character stands for a word, a run of them counts once.
+    runs = [_script(word[0]) for before, word in pairwise(["", *found]) if len(word) > 1 or len(before) != 1]
+    changes = sum(before != after for before, after in pairwise(runs))
+    return "scripts that change from word to word" if len(set(runs)) >= 4 and changes > len(runs) / 3 else None
 
 
 def _script(character: str) -> str:

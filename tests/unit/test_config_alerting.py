@@ -1,0 +1,107 @@
+"""What alerting.yaml may say."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from monitor.config.alerting import Alerting, Routing
+from monitor.config.secrets import Secret
+
+RULES = [{"name": "acceptance-drop", "drop": "15%"}]
+RECEIVERS: list[dict[str, Any]] = [{"name": "log", "log": {}}, {"name": "hook", "webhook": {"url": "http://a/hook"}}]
+
+
+def alerting(**keys: Any) -> Alerting:
+    return Alerting.model_validate({"rules": RULES, "receivers": RECEIVERS} | keys)
+
+
+def refusal(**keys: Any) -> tuple[tuple[str | int, ...], str]:
+    with pytest.raises(ValidationError) as caught:
+        alerting(**keys)
+    (error,) = caught.value.errors()
+    return error["loc"], error["msg"].removeprefix("Value error, ")
+
+
+def test_a_rule_pages_on_acceptance_length_everywhere_unless_it_says_otherwise() -> None:
+    (rule,) = alerting().rules
+    assert (rule.metric, rule.drop, rule.severity) == ("acceptance_length", 0.15, "page")
+    assert (rule.routes, rule.domains, rule.match) == (None, None, {})
+
+
+def test_without_routing_every_receiver_gets_everything() -> None:
+    assert alerting().routing == (
+        Routing(receiver="log", severity=("page", "warning")),
+        Routing(receiver="hook", severity=("page", "warning")),
+    )
+
+
+def test_routing_chooses_by_severity_route_and_label() -> None:
+    entry = {"receiver": "hook", "severity": ["page"], "routes": ["chat"], "match": {"tier": "interactive"}}
+    assert alerting(routing=[entry]).routing == (
+        Routing(receiver="hook", severity=("page",), routes=("chat",), match={"tier": "interactive"}),
+    )
+
+
+def test_an_empty_routing_that_would_silence_everyone_is_refused() -> None:
+    assert refusal(routing=[])[0] == ("routing",)
+
+
+def test_an_unknown_receiver_is_refused_with_those_there_are() -> None:
+    assert refusal(routing=[{"receiver": "pager"}]) == (
+        ("routing",),
+        "there is no receiver 'pager'; there are: log, hook",
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "items"), [("rules", RULES * 2), ("receivers", [{"name": "acceptance-drop", "log": {}}] * 2)]
+)
+def test_a_name_is_given_once(key: str, items: list[dict[str, Any]]) -> None:
+    assert refusal(**{key: items}) == ((key,), "'acceptance-drop' is given to two of them; a name is given once")
+
+
+@pytest.mark.parametrize("kinds", [{}, {"log": {}, "webhook": {"url": "http://a"}}])
+def test_a_receiver_is_of_exactly_one_kind(kinds: dict[str, Any]) -> None:
+    assert refusal(receivers=[{"name": "x", **kinds}]) == (
+        ("receivers", 0),
+        "give exactly one of webhook and log",
+    )
+
+
+def test_a_webhook_address_may_itself_be_a_secret() -> None:
+    receiver = {"name": "hook", "webhook": {"url": {"env": "HOOK_URL"}, "timeout": "3s"}}
+    (hook,) = alerting(receivers=[receiver]).receivers
+    assert hook.webhook is not None
+    assert hook.webhook.url == Secret(env="HOOK_URL")
+    assert hook.webhook.timeout == timedelta(seconds=3)
+
+
+def test_a_webhook_address_with_a_password_is_refused_without_repeating_it() -> None:
+    location, message = refusal(receivers=[{"name": "hook", "webhook": {"url": "https://me:hunter2@a/hook"}}])
+    assert location == ("receivers", 0, "webhook", "url")
+    assert message == "a URL with a user or password in it is refused; name the whole URL as a secret"
+
+
+def test_a_webhook_needs_a_web_address() -> None:
+    assert refusal(receivers=[{"name": "hook", "webhook": {"url": "alerts:9000"}}])[1] == (
+        "'alerts:9000' is not a web address; write for example https://alerts.example.com/hook"
+    )
+
+
+def test_the_external_address_loses_its_last_slash() -> None:
+    assert alerting(external_url="https://specwatch.example.com/").external_url == "https://specwatch.example.com"
+
+
+def test_an_incident_is_over_after_two_good_runs_unless_said_otherwise() -> None:
+    assert alerting().resolve.runs == 2
+    assert alerting(resolve={"runs": 3}).resolve.runs == 3
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [{"drop": 15}, {"drop": "15%", "metric": "speedup"}, {"drop": "15%", "severity": "critical"}, {"drop": "0%"}],
+)
+def test_a_rule_with_a_wrong_value_is_refused(rule: dict[str, Any]) -> None:
+    assert refusal(rules=[{"name": "x", **rule}])[0][:2] == ("rules", 0)
