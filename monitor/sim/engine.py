@@ -124,8 +124,9 @@ class Engine:
             return
         loop = asyncio.get_running_loop()
         if not self._waiters:
-            # From the last step's due time, so that timer lateness does not slow the pace down.
-            self._step_due = max(loop.time(), self._step_due + duration_seconds)
+            # From the last step's due time while busy, so that timer lateness does not slow the pace down.
+            idle = loop.time() - self._step_due >= duration_seconds
+            self._step_due = (loop.time() if idle else self._step_due) + duration_seconds
             loop.call_at(self._step_due, self._end_step)
         waiter = loop.create_future()
         self._waiters.append(waiter)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,7 @@ class SimulatedServer:
         self.behaviour = behaviour or Behaviour()
         self.faults: ArmedFaults = ArmedFaults()
         self.chance = seeded("chance", str(self.config.seed)).random
+        self._turns = itertools.count()
         self._served: Counter[tuple[str, str]] = Counter()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._site = Site(self)
@@ -70,9 +72,9 @@ class SimulatedServer:
     def _boot(self) -> None:
         config = self.config
         self.drafter = config.drafter
+        self.started_seconds = time.time()
         self.engines = [Engine(index, self.drafter, config.max_num_seqs) for index in range(config.engines)]
         self.fingerprint = fingerprint(config.version, config.target, self.drafter)
-        self.started_seconds = time.time()
         self._cached_prompts: set[tuple[str, str]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,7 +82,7 @@ class SimulatedServer:
         await self._site(scope, receive, send)
 
     def begin(self, request: GenerationRequest) -> tuple[Generation, int]:
-        """A generation on the least busy engine, and how many of its prompt tokens the prefix cache had."""
+        """A generation on the engine whose turn it is, and how many of its prompt tokens the prefix cache had."""
         domain = self.config.domains.get(request.opening[:KEY_CHARACTERS], "default")
         target = self.config.target
         output = target.output(
@@ -96,7 +98,7 @@ class SimulatedServer:
         served = (self.drafter.name, prompt)
         self._served[served] += 1
         steps = self.drafter.steps(prompt, domain, f"{self.config.seed}.{self._served[served]}")
-        engine = min(self.engines, key=lambda e: e.running + e.waiting)
+        engine = self.engines[next(self._turns) % len(self.engines)]
         return Generation(engine, prompt_tokens, output, steps, time.perf_counter)
 
     def swap_drafter(self, drafter: Drafter, *, restart: bool = True) -> None:

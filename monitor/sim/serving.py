@@ -58,12 +58,21 @@ def _server(app: ASGIApp, certfile: Path | None, keyfile: Path | None) -> _Serve
     return _Server(config)
 
 
+def _listener(host: str, port: int) -> socket.socket:
+    """A listening socket that says it is TCP: only then does asyncio send every chunk at once (TCP_NODELAY)."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    listener.listen(2048)
+    return listener
+
+
 @contextlib.contextmanager
 def in_thread(
     app: ASGIApp, stop: Callable[[], None], *, port: int, certfile: Path | None, keyfile: Path | None
 ) -> Iterator[str]:
     """Serve on loopback while the block runs; `stop` must end all open requests. Gives the base URL."""
-    listener = socket.create_server(("127.0.0.1", port))
+    listener = _listener("127.0.0.1", port)
     server = _server(app, certfile, keyfile)
     thread = threading.Thread(target=server.run, args=([listener],), name="simulator", daemon=True)
     thread.start()
@@ -80,6 +89,6 @@ def in_thread(
 
 def serve_forever(app: ASGIApp, *, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is told the base URL once connections are accepted."""
-    listener = socket.create_server((host, port))
+    listener = _listener(host, port)
     ready(f"http://{host}:{listener.getsockname()[1]}")
     _server(app, None, None).run([listener])
