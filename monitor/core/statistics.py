@@ -53,7 +53,10 @@ def paired_estimate(
     `differences`: per-prompt log ratios, already averaged over `runs` runs when several are pooled. Raises ValueError
     for fewer than two prompts.
     """
-    from scipy.special import stdtr, stdtrit  # heavy: loaded only where a test is computed; scipy.stats is heavier still
+    from scipy.special import (  # heavy: loaded only where a test is computed; scipy.stats is heavier still
+        stdtr,
+        stdtrit,
+    )
 
     n = len(differences)
     if n < 2:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,7 +88,7 @@ def test_figures_stay_within_their_bounds(counts: Counts) -> None:
     rate = acceptance_rate(counts)
     assert rate is None or 0 <= rate <= 1
     shares = survival(counts)
-    assert all(0 <= later <= earlier <= 1 for earlier, later in zip(shares, shares[1:], strict=False))
+    assert all(0 <= later <= earlier <= 1 for earlier, later in itertools.pairwise(shares))
 
 
 @given(any_counts(k=4), any_counts(k=4))

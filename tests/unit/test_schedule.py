@@ -33,9 +33,7 @@ def test_an_offset_lies_within_the_period(route: str, domain: str, every: timede
 
 
 @given(names, names, periods, instants)
-def test_every_instant_has_exactly_one_current_slot(
-    route: str, domain: str, every: timedelta, now: datetime
-) -> None:
+def test_every_instant_has_exactly_one_current_slot(route: str, domain: str, every: timedelta, now: datetime) -> None:
     slot = current_slot(route, domain, every, now)
     assert slot <= now < slot + every
     assert (slot - EPOCH - offset(route, domain, every)) % every == timedelta()
