@@ -63,16 +63,18 @@ def sample_acceptance_length(sample: Sample) -> float | None:
 
 
 def sample_tokens_per_step(sample: Sample) -> float | None:
+    """None also for a sample without decoded tokens: the judge takes logarithms."""
     if not sample.valid:
         return None
-    return tokens_per_step(sample.counts, sample.completion_tokens, max(1, len(sample.chunk_tokens)))
+    value = tokens_per_step(sample.counts, sample.completion_tokens, max(1, len(sample.chunk_tokens)))
+    return value if value is not None and value > 0 else None
 
 
 SAMPLE_METRICS = {
     "acceptance_length": sample_acceptance_length,
     "tokens_per_step": sample_tokens_per_step,
 }
-"""Metrics a rule may name: each is ≥ 1 per prompt, so that logs of ratios exist."""
+"""Metrics a rule may name: each is above 0 for a prompt that has one, so that logs of ratios exist."""
 
 
 @dataclass(frozen=True)

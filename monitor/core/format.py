@@ -26,4 +26,10 @@ def figure(metric: str, value: float | None) -> str:
 
 def survival_text(shares: Sequence[float] | None) -> str:
     """Survival by position, as fractions: .62 .36 .21."""
-    return " ".join(f"{share:.2f}".lstrip("0") if share < 1 else "1.0" for share in shares or ()) or NOTHING
+    return " ".join(_fraction(share) for share in shares or ()) or NOTHING
+
+
+def _fraction(share: float) -> str:
+    """Three characters wide, so that columns of positions line up."""
+    text = f"{share:.2f}"
+    return "1.0" if text == "1.00" else text.removeprefix("0")

@@ -1,0 +1,48 @@
+"""How a figure is written."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitor.core.format import NOTHING, figure, survival_text
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        ("acceptance_length", 2.4049, "2.40"),
+        ("acceptance_length_prompt_mean", 3.0, "3.00"),
+        ("tokens_per_step", 1.999, "2.00"),
+        ("acceptance_rate", 0.4567, "45.7%"),
+        ("coverage", 1.0, "100.0%"),
+        ("ttft_seconds_p50", 0.0523, "52 ms"),
+        ("ttft_seconds_p95", 9.9, "9900 ms"),
+        ("ttft_seconds_p95", 12.34, "12.3 s"),
+        ("tokens_per_second_p50", 187.6, "188"),
+        ("acceptance_length", None, NOTHING),
+        ("ttft_seconds_p50", None, NOTHING),
+    ],
+)
+def test_a_figure_is_written_with_its_unit(metric: str, value: float | None, text: str) -> None:
+    assert figure(metric, value) == text
+
+
+@pytest.mark.parametrize(
+    ("shares", "text"),
+    [
+        ((0.62, 0.36, 0.214), ".62 .36 .21"),
+        ((1.0, 0.5, 0.0), "1.0 .50 .00"),
+        ((0.999, 0.994), "1.0 .99"),
+        ((), NOTHING),
+        (None, NOTHING),
+    ],
+)
+def test_survival_is_written_as_fractions_by_position(shares: tuple[float, ...] | None, text: str) -> None:
+    assert survival_text(shares) == text
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
+def test_every_position_takes_the_same_width(shares: list[float]) -> None:
+    assert {len(part) for part in survival_text(shares).split(" ")} == {3}
