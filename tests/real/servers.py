@@ -1,10 +1,10 @@
-"""A real vLLM on the CPU as a context manager: started, watched, killed in the ways production kills it, and never left behind.
+"""A real vLLM on the CPU as a context manager: started, killed in the ways production kills it, never left behind.
 
     with RealServer("draft") as server:
         httpx.get(f"{server.base_url}/metrics")
 
-A server takes about 30 s to start, 3 GB of memory and both cores of a small machine: take one from the `servers` fixture, which
-keeps at most two alive, unless the test harms it.
+A server takes about 30 s to start, 2.5 GB of memory and both cores of a small machine: take one from the `servers`
+fixture, which keeps at most two alive, unless the test harms it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,15 @@ ENVIRONMENT = {
     "TRANSFORMERS_OFFLINE": "1",
 }
 
-# Kills the group argv[1] when the write end of its stdin closes, that is when this process ends in whatever way, kill -9 included.
-_GUARD = "import os,signal,sys\nsys.stdin.read()\ntry: os.killpg(int(sys.argv[1]), signal.SIGKILL)\nexcept ProcessLookupError: pass"
+# Kills the group argv[1] once its stdin closes, that is when this process ends in whatever way, kill -9 included.
+_GUARD = """
+import os, signal, sys
+sys.stdin.read()
+try:
+    os.killpg(int(sys.argv[1]), signal.SIGKILL)
+except ProcessLookupError:
+    pass
+"""
 
 
 def vllm_python() -> Path | None:
@@ -58,8 +65,10 @@ def vllm_python() -> Path | None:
     return installed if installed.exists() else None
 
 
-def speculative_config(kind: Kind, drafter: Path | None = None, draft_tokens: int | None = None) -> dict[str, object] | None:
-    """The `--speculative-config` of a kind; `drafter` replaces the model of draft and eagle, None for plain."""
+def speculative_config(
+    kind: Kind, drafter: Path | None = None, draft_tokens: int | None = None
+) -> dict[str, object] | None:
+    """The `--speculative-config` of a kind, None for plain; `drafter` replaces the model of draft and eagle."""
     if kind == "plain":
         return None
     tokens = {"num_speculative_tokens": draft_tokens or DRAFT_TOKENS[kind]}
@@ -81,7 +90,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class ServerDied(RuntimeError):
+class ServerDiedError(RuntimeError):
     """The server ended or did not become healthy in time; the message ends with the tail of its log."""
 
 
@@ -136,7 +145,7 @@ class RealServer:
         return f"<{self.kind} server{drafter} at {self.base_url}>"
 
     def start(self) -> Self:
-        """Start and return once `/health` answers 200; raise ServerDied with the log's tail otherwise."""
+        """Start and return once `/health` answers 200; raise ServerDiedError with the log's tail otherwise."""
         self.spawn()
         try:
             self.wait_until_healthy()
@@ -153,7 +162,12 @@ class RealServer:
         self._started_at = time.monotonic()
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                self.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=self._environment()
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=self._environment(),
             )
         self._guard = subprocess.Popen(
             [sys.executable, "-c", _GUARD, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
@@ -175,17 +189,17 @@ class RealServer:
         return [*command, *self.flags]
 
     def wait_until_healthy(self, timeout_seconds: float = START_TIMEOUT_SECONDS) -> None:
-        """Return once `/health` answers 200; raise ServerDied if the process ends or the time is over."""
+        """Return once `/health` answers 200; raise ServerDiedError if the process ends or the time is over."""
         deadline = self._started_at + timeout_seconds
         while time.monotonic() < deadline:
             if self._process is None or self._process.poll() is not None:
-                raise ServerDied(f"{self!r} ended while starting; its log ends:\n{self.log_tail()}")
+                raise ServerDiedError(f"{self!r} ended while starting; its log ends:\n{self.log_tail()}")
             with suppress(httpx.HTTPError):
                 if httpx.get(f"{self.base_url}/health", timeout=2).status_code == 200:
                     self.start_seconds = time.monotonic() - self._started_at
                     return
             time.sleep(0.2)
-        raise ServerDied(f"{self!r} not healthy after {timeout_seconds:.0f} s; its log ends:\n{self.log_tail()}")
+        raise ServerDiedError(f"{self!r} not healthy after {timeout_seconds:.0f} s; its log ends:\n{self.log_tail()}")
 
     def stop(self) -> None:
         """Kill the whole process group and return when none of it is left; safe to call twice."""
@@ -202,8 +216,10 @@ class RealServer:
             self._guard.wait()
         self._process = self._guard = None
 
-    def restart(self, *, drafter: Path | None = None, kind: Kind | None = None, draft_tokens: int | None = None) -> Self:
-        """Stop and start on the same port, with another drafter, kind or K where given; counters begin at zero again."""
+    def restart(
+        self, *, drafter: Path | None = None, kind: Kind | None = None, draft_tokens: int | None = None
+    ) -> Self:
+        """Stop and start on the same port, with another drafter, kind or K where given; counters begin at zero."""
         self.stop()
         if kind is not None and kind != self.kind:
             self.kind, self.drafter, self.draft_tokens = kind, None, DRAFT_TOKENS.get(kind)
@@ -257,7 +273,8 @@ class RealServer:
         return self._process
 
     def _environment(self) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VLLM_SERVER_DEV_MODE"}}
+        ours_alone = {"PYTHONPATH", "VLLM_SERVER_DEV_MODE"}
+        inherited = {name: value for name, value in os.environ.items() if name not in ours_alone}
         dev_mode = {"VLLM_SERVER_DEV_MODE": "1"} if self.dev_mode else {}
         return inherited | ENVIRONMENT | dev_mode | self.environment
 
@@ -266,7 +283,8 @@ class RealServer:
 def realtime() -> Iterator[bool]:
     """Run the body of a client ahead of the server's threads, so that its clock means something on two cores.
 
-    Yields whether the system allowed it. Processes started inside run at normal priority: give a child `chrt -r 1` of its own.
+    Yields whether the system allowed it. Processes started inside run at normal priority: give a child `chrt -r 1` of
+    its own.
     """
     before = os.sched_getscheduler(0)
     try:
@@ -281,7 +299,8 @@ def realtime() -> Iterator[bool]:
 
 
 def _group_members(group: int) -> list[int]:
-    return [pid for entry in Path("/proc").iterdir() if entry.name.isdigit() and _group_of(pid := int(entry.name)) == group]
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if _group_of(pid) == group]
 
 
 def _group_of(pid: int) -> int | None:
