@@ -99,7 +99,8 @@ class RealServer:
 
     kind         plain, draft, ngram, eagle or suffix
     port         None picks a free one; it stays the same over `restart`
-    drafter      a model directory in place of the kind's own (draft and eagle)
+    target       a model directory in place of tiny-target, as from `variants.deep_target`
+    drafter      one in place of the kind's own (draft and eagle), as from `variants.graded_drafter`
     draft_tokens K in place of the kind's own
     flags        more command-line flags, after ours and so overriding them
     dev_mode     also serve `/server_info`, `/reset_prefix_cache` and the like
@@ -112,6 +113,7 @@ class RealServer:
         kind: Kind,
         *,
         port: int | None = None,
+        target: Path = MODELS / "tiny-target",
         drafter: Path | None = None,
         draft_tokens: int | None = None,
         flags: tuple[str, ...] = (),
@@ -123,6 +125,7 @@ class RealServer:
         self.kind: Kind = kind
         self.port = port or free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
+        self.target = target
         self.drafter = drafter
         self.draft_tokens = None if kind == "plain" else draft_tokens or DRAFT_TOKENS[kind]
         self.flags = flags
@@ -178,7 +181,7 @@ class RealServer:
         python = vllm_python()
         if python is None:
             raise RuntimeError("no interpreter with vLLM: run tests/real/install.py or set SPECWATCH_VLLM_PYTHON")
-        command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(MODELS / "tiny-target")]
+        command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(self.target)]
         command += ["--served-model-name", SERVED_MODEL, "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--max-model-len", str(MAX_MODEL_LEN), "--max-num-seqs", "32"]
         command += ["--enforce-eager"] if self.eager else []
