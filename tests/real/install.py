@@ -1,7 +1,7 @@
 """Installs the vLLM that tests/real runs against into .venv-vllm; does nothing where that is done already.
 
 Where it should work (Linux on x86-64, Python 3.11) a failed installation is a failure. Elsewhere, where the pinned
-build cannot exist, the last line says `real vLLM: LEFT OUT (why)` and the exit code is 0; the tests then skip themselves.
+build cannot exist, the last line says `real vLLM: LEFT OUT (why)` and the exit code is 0; the tests skip themselves.
 SPECWATCH_VLLM_PYTHON names an interpreter with vLLM to use instead. An installation takes 2–3 minutes and 2.6 GB.
 """
 

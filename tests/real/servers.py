@@ -106,6 +106,8 @@ class RealServer:
     dev_mode     also serve `/server_info`, `/reset_prefix_cache` and the like
     environment  more environment variables
     eager        False compiles the models: 15–30 s slower to start, faster after
+    dtype        float32 makes greedy output the same whatever the drafter; in bfloat16, which production uses, near ties
+                 break by the shape of the batch and about a quarter of the answers differ from the plain server's
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class RealServer:
         dev_mode: bool = False,
         environment: dict[str, str] | None = None,
         eager: bool = True,
+        dtype: Literal["float32", "bfloat16"] = "float32",
         log_directory: Path = CACHE / "logs",
     ) -> None:
         self.kind: Kind = kind
@@ -132,6 +135,7 @@ class RealServer:
         self.dev_mode = dev_mode
         self.environment = environment or {}
         self.eager = eager
+        self.dtype = dtype
         self.log_path = log_directory / f"{kind}-{self.port}.log"
         self.start_seconds: float | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -183,7 +187,7 @@ class RealServer:
             raise RuntimeError("no interpreter with vLLM: run tests/real/install.py or set SPECWATCH_VLLM_PYTHON")
         command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(self.target)]
         command += ["--served-model-name", SERVED_MODEL, "--host", "127.0.0.1", "--port", str(self.port)]
-        command += ["--max-model-len", str(MAX_MODEL_LEN), "--max-num-seqs", "32"]
+        command += ["--max-model-len", str(MAX_MODEL_LEN), "--max-num-seqs", "32", "--dtype", self.dtype]
         command += ["--enforce-eager"] if self.eager else []
         speculative = speculative_config(self.kind, self.drafter, self.draft_tokens)
         if speculative is not None:  # a plain server refuses to start with the per-request flags

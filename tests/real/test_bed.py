@@ -1,4 +1,4 @@
-"""The test bed itself: each kind of server speculates, counts what it accepts, and answers what the plain one answers."""
+"""The bed itself: each kind of server speculates, counts what it accepts and answers what the plain one answers."""
 
 from __future__ import annotations
 
@@ -46,6 +46,19 @@ def speculative(request: pytest.FixtureRequest, servers: ServerPool) -> RealServ
     return servers.get(request.param)
 
 
+@pytest.fixture(scope="module")
+def mortal_server(servers: ServerPool) -> Iterator[RealServer]:
+    servers.stop_all()
+    with RealServer("draft") as server:
+        yield server
+
+
+@pytest.fixture
+def mortal(mortal_server: RealServer) -> RealServer:
+    """A server apart from the shared ones, to be killed; started again on its port when an earlier test has."""
+    return mortal_server if mortal_server.is_running else mortal_server.restart()
+
+
 def test_a_plain_server_streams_tokens_and_no_counts_of_speculation(plain_answers: list[Answer]) -> None:
     for answer in plain_answers:
         assert answer.done
@@ -53,6 +66,17 @@ def test_a_plain_server_streams_tokens_and_no_counts_of_speculation(plain_answer
         assert answer.usage is not None
         assert answer.usage["completion_tokens"] == len(answer.token_ids) > 0
         assert answer.chunk_tokens[0] == 1
+
+
+def test_a_worse_drafter_is_accepted_less_in_every_domain(servers: ServerPool, tables: Tables) -> None:
+    rows = []
+    for noise in (0.4, 0.2, 0):  # ends with the server that the next tests use
+        server = servers.get("draft", drafter=graded_drafter(noise)) if noise else servers.get("draft")
+        answers = stream_chats(server.base_url, ALL_PROMPTS, concurrency=8)
+        rows.append(acceptance_row(server, answers))
+        tables.add("real vLLM: acceptance length by noise on the drafter", noise=noise, **rows[-1])
+    for worse, better in itertools.pairwise(rows):
+        assert all(worse[domain] < better[domain] for domain in [*PROMPTS, "all"])
 
 
 def test_the_last_chunk_carries_counts_that_agree_with_each_other(speculative: RealServer) -> None:
@@ -99,17 +123,6 @@ def test_a_prompt_of_thousands_of_tokens_is_served(speculative: RealServer) -> N
     assert answer.counts["num_spec_steps"] > 0
 
 
-def test_a_worse_drafter_is_accepted_less_in_every_domain(servers: ServerPool, tables: Tables) -> None:
-    rows = []
-    for noise in (0, 0.2, 0.4):
-        server = servers.get("draft") if noise == 0 else servers.get("draft", drafter=graded_drafter(noise))
-        answers = stream_chats(server.base_url, ALL_PROMPTS, concurrency=8)
-        rows.append(acceptance_row(server, answers))
-        tables.add("real vLLM: acceptance length by noise on the drafter", noise=noise, **rows[-1])
-    for better, worse in itertools.pairwise(rows):
-        assert all(better[domain] > worse[domain] for domain in [*PROMPTS, "all"])
-
-
 def test_a_deep_target_answers_the_same_and_gains_from_speculation(
     plain_answers: list[Answer], servers: ServerPool, tables: Tables
 ) -> None:
@@ -126,48 +139,35 @@ def test_a_deep_target_answers_the_same_and_gains_from_speculation(
     assert seconds["draft"] < seconds["plain"]
 
 
-class TestFailures:
-    """One server that is killed in several ways and started again on its port; apart from the shared ones."""
+def test_the_engines_death_is_told_in_the_stream(mortal: RealServer) -> None:
+    answer = stream_and_kill(mortal, mortal.kill_engine)
+    assert answer.error is not None
+    assert answer.error["code"] == 500
+    assert answer.done
+    wait_for_end(mortal)
 
-    @pytest.fixture(scope="class")
-    def server(self, servers: ServerPool) -> Iterator[RealServer]:
-        servers.stop_all()
-        with RealServer("draft") as server:
-            yield server
 
-    @pytest.fixture(autouse=True)
-    def _alive(self, server: RealServer) -> None:
-        if not server.is_running:
-            server.restart()
+def test_the_death_of_the_api_server_breaks_the_stream_off(mortal: RealServer) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        stream_and_kill(mortal, mortal.kill_api_server)
+    wait_for_end(mortal)
 
-    def test_the_engines_death_is_told_in_the_stream(self, server: RealServer) -> None:
-        answer = stream_and_kill(server, server.kill_engine)
-        assert answer.error is not None
-        assert answer.error["code"] == 500
-        assert answer.done
-        wait_for_end(server)
 
-    def test_the_death_of_the_api_server_breaks_the_stream_off(self, server: RealServer) -> None:
-        with pytest.raises(httpx.RemoteProtocolError):
-            stream_and_kill(server, server.kill_api_server)
-        wait_for_end(server)
+def test_a_restart_with_another_drafter_keeps_the_port_and_begins_its_counters_at_zero(mortal: RealServer) -> None:
+    url = mortal.base_url
+    stream_chat(url, "What is 12 + 30?")
+    mortal.restart(drafter=graded_drafter(0.3))
+    assert mortal.base_url == url
+    assert read_counters(url).generated == 0
+    assert graded_drafter(0.3).name in mortal.log_path.read_text()
 
-    def test_a_restart_with_another_drafter_keeps_the_port_and_begins_its_counters_at_zero(
-        self, server: RealServer
-    ) -> None:
-        url = server.base_url
-        stream_chat(url, "What is 12 + 30?")
-        server.restart(drafter=graded_drafter(0.3))
-        assert server.base_url == url
-        assert read_counters(url).generated == 0
-        assert graded_drafter(0.3).name in server.log_path.read_text()
 
-    def test_nothing_is_left_of_a_stopped_server(self, server: RealServer) -> None:
-        processes = server.processes()
-        assert {"VLLM::EngineCore", "VLLM::Worker"} <= processes.keys()
-        server.stop()
-        assert not any(is_alive(pid) for pid in processes.values())
-        server.start()
+def test_nothing_is_left_of_a_stopped_server(mortal: RealServer) -> None:
+    processes = mortal.processes()
+    assert {"VLLM::EngineCore", "VLLM::Worker"} <= processes.keys()
+    mortal.stop()
+    assert not any(is_alive(pid) for pid in processes.values())
+    mortal.start()
 
 
 def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
