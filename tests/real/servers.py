@@ -106,8 +106,8 @@ class RealServer:
     dev_mode     also serve `/server_info`, `/reset_prefix_cache` and the like
     environment  more environment variables
     eager        False compiles the models: 15–30 s slower to start, faster after
-    dtype        float32 makes greedy output the same whatever the drafter; in bfloat16, which production uses, near ties
-                 break by the shape of the batch and about a quarter of the answers differ from the plain server's
+    dtype        in float32 greedy output is the same whatever the drafter; in bfloat16, which production uses, near
+                 ties break by the shape of the batch, and a quarter of the answers differ from the plain server's
     """
 
     def __init__(

@@ -167,7 +167,6 @@ def test_nothing_is_left_of_a_stopped_server(mortal: RealServer) -> None:
     assert {"VLLM::EngineCore", "VLLM::Worker"} <= processes.keys()
     mortal.stop()
     assert not any(is_alive(pid) for pid in processes.values())
-    mortal.start()
 
 
 def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
