@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import httpx
-from servers import SERVED_MODEL
+
+from tests.real.servers import SERVED_MODEL
 
 # In the words the tiny models were trained on; elsewhere they answer nonsense and acceptance tells little.
 PROMPTS = {

@@ -9,14 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import install
 import pytest
-from pool import ServerPool
-from servers import vllm_python
-from tables import Tables
+
+from tests.real import install
+from tests.real.pool import ServerPool
+from tests.real.servers import vllm_python
+from tests.real.tables import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+pytest.register_assert_rewrite("tests.contract", "tests.real.client")
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_SECONDS = 600

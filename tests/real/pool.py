@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from servers import Kind, RealServer
+from tests.real.servers import Kind, RealServer
 
 if TYPE_CHECKING:
-    from tables import Tables
+    from tests.real.tables import Tables
 
 LIMIT = 2  # two cores, and 2.5 GB of memory for each
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from client import (
+
+from tests import contract
+from tests.real.client import (
     ALL_PROMPTS,
     PROMPTS,
     Answer,
@@ -24,16 +26,17 @@ from client import (
     stream_chat,
     stream_chats,
 )
-from servers import DRAFT_TOKENS, RealServer, ServerDiedError, realtime
-from variants import deep_target, graded_drafter
+from tests.real.servers import DRAFT_TOKENS, ROOT, RealServer, ServerDiedError, realtime
+from tests.real.variants import deep_target, graded_drafter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pool import ServerPool
-    from tables import Tables
+    from tests.real.pool import ServerPool
+    from tests.real.tables import Tables
 
 SPECULATIVE = ["draft", "ngram", "eagle", "suffix"]
+CONTRACT_PROMPTS = ["Write the times table of 7.", "Continue the text: You may", "def main("]
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +69,10 @@ def test_a_plain_server_streams_tokens_and_no_counts_of_speculation(plain_answer
         assert answer.usage is not None
         assert answer.usage["completion_tokens"] == len(answer.token_ids) > 0
         assert answer.chunk_tokens[0] == 1
+
+
+def test_a_plain_server_keeps_the_contract_too(servers: ServerPool) -> None:
+    contract.exercise(servers.get("plain").base_url, contract.Expected(k=0, timings=False), CONTRACT_PROMPTS)
 
 
 def test_a_worse_drafter_is_accepted_less_in_every_domain(servers: ServerPool, tables: Tables) -> None:
@@ -108,6 +115,12 @@ def test_per_request_counts_add_up_to_the_counters_exactly(speculative: RealServ
     assert sum(record["num_accepted_draft_tokens"] for record in records) == change.accepted == sum(change.per_position)
     assert sum(len(answer.token_ids) for answer in answers) == change.generated
     tables.add("real vLLM: acceptance length by kind", **acceptance_row(speculative, answers))
+
+
+def test_it_keeps_the_contract_that_the_simulator_is_held_to(speculative: RealServer) -> None:
+    k = DRAFT_TOKENS[speculative.kind]
+    expected = contract.Expected(k=k, always_drafts=speculative.kind in ("draft", "eagle"))
+    contract.exercise(speculative.base_url, expected, CONTRACT_PROMPTS)
 
 
 def test_greedy_output_is_that_of_the_plain_server(plain_answers: list[Answer], speculative: RealServer) -> None:
@@ -176,12 +189,12 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> 
 
 def test_a_server_does_not_outlive_a_test_run_that_is_killed(tmp_path: Path) -> None:
     script = (
-        "import pathlib, sys, time; from servers import RealServer\n"
+        "import pathlib, sys, time; from tests.real.servers import RealServer\n"
         "server = RealServer('plain', log_directory=pathlib.Path(sys.argv[1])); server.spawn()\n"
         "print(server._process.pid, flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]
-    with subprocess.Popen(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True) as run:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         server_pid = int(run.stdout.readline())
         assert is_alive(server_pid)

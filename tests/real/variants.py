@@ -6,7 +6,7 @@ import hashlib
 import subprocess
 from typing import TYPE_CHECKING
 
-from servers import CACHE, MODELS, vllm_python
+from tests.real.servers import CACHE, MODELS, vllm_python
 
 if TYPE_CHECKING:
     from pathlib import Path
