@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.real import install
+from tests.real.client import ALL_PROMPTS, Answer, stream_chats
 from tests.real.pool import ServerPool
 from tests.real.servers import vllm_python
 from tests.real.tables import Tables
@@ -19,10 +20,11 @@ from tests.real.tables import Tables
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytest.register_assert_rewrite("tests.contract", "tests.real.client")
+    from tests.real.servers import RealServer
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_SECONDS = 600
+pytest.register_assert_rewrite("tests.contract")  # before a test module imports it
 TABLES = pytest.StashKey[Tables]()
 
 
@@ -61,3 +63,15 @@ def servers(tables: Tables) -> Iterator[ServerPool]:
     """`servers.get("draft", drafter=…)` is a running server, shared by the session; at most two live at a time."""
     with ServerPool(tables) as pool:
         yield pool
+
+
+@pytest.fixture(scope="session", params=["draft", "ngram", "eagle", "suffix"])
+def speculative(request: pytest.FixtureRequest, servers: ServerPool) -> RealServer:
+    """Each kind of speculative server in turn; pytest runs all tests of one before those of the next."""
+    return servers.get(request.param)
+
+
+@pytest.fixture(scope="session")
+def plain_answers(servers: ServerPool) -> list[Answer]:
+    """What a plain server answers to ALL_PROMPTS, the reference for greedy output."""
+    return stream_chats(servers.get("plain").base_url, ALL_PROMPTS)

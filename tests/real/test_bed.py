@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests import contract
 from tests.real.client import (
     ALL_PROMPTS,
     PROMPTS,
@@ -34,19 +33,6 @@ if TYPE_CHECKING:
 
     from tests.real.pool import ServerPool
     from tests.real.tables import Tables
-
-SPECULATIVE = ["draft", "ngram", "eagle", "suffix"]
-CONTRACT_PROMPTS = ["Write the times table of 7.", "Continue the text: You may", "def main("]
-
-
-@pytest.fixture(scope="session")
-def plain_answers(servers: ServerPool) -> list[Answer]:
-    return stream_chats(servers.get("plain").base_url, ALL_PROMPTS)
-
-
-@pytest.fixture(scope="session", params=SPECULATIVE)
-def speculative(request: pytest.FixtureRequest, servers: ServerPool) -> RealServer:
-    return servers.get(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +55,6 @@ def test_a_plain_server_streams_tokens_and_no_counts_of_speculation(plain_answer
         assert answer.usage is not None
         assert answer.usage["completion_tokens"] == len(answer.token_ids) > 0
         assert answer.chunk_tokens[0] == 1
-
-
-def test_a_plain_server_keeps_the_contract_too(servers: ServerPool) -> None:
-    contract.exercise(servers.get("plain").base_url, contract.Expected(k=0, timings=False), CONTRACT_PROMPTS)
 
 
 def test_a_worse_drafter_is_accepted_less_in_every_domain(servers: ServerPool, tables: Tables) -> None:
@@ -115,12 +97,6 @@ def test_per_request_counts_add_up_to_the_counters_exactly(speculative: RealServ
     assert sum(record["num_accepted_draft_tokens"] for record in records) == change.accepted == sum(change.per_position)
     assert sum(len(answer.token_ids) for answer in answers) == change.generated
     tables.add("real vLLM: acceptance length by kind", **acceptance_row(speculative, answers))
-
-
-def test_it_keeps_the_contract_that_the_simulator_is_held_to(speculative: RealServer) -> None:
-    k = DRAFT_TOKENS[speculative.kind]
-    expected = contract.Expected(k=k, always_drafts=speculative.kind in ("draft", "eagle"))
-    contract.exercise(speculative.base_url, expected, CONTRACT_PROMPTS)
 
 
 def test_greedy_output_is_that_of_the_plain_server(plain_answers: list[Answer], speculative: RealServer) -> None:
