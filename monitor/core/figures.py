@@ -79,7 +79,10 @@ SAMPLE_METRICS = {
 
 @dataclass(frozen=True)
 class Aggregate:
-    """The figures of one domain's run over its valid samples; `source` is None when none is valid."""
+    """The figures of one domain's run over its valid samples; `source` is None when none is valid.
+
+    `coverage` is None with source `stream`, which cannot see whether a step had a draft.
+    """
 
     domain: str
     source: Source | None
@@ -144,16 +147,17 @@ def aggregate(domain: str, samples: Iterable[Sample]) -> Aggregate:
     ttfts = [s.ttft_seconds for s in valid if s.ttft_seconds is not None]
     speeds = [s.decode_tokens / s.decode_seconds for s in valid if s.decode_seconds]
     ks = {s.k for s in valid}
+    source = sources.pop() if sources else None
     return Aggregate(
         domain=domain,
-        source=sources.pop() if sources else None,
+        source=source,
         k=ks.pop() if len(ks) == 1 else None,
         acceptance_length=acceptance_length(counts),
         acceptance_length_prompt_mean=sum(lengths) / len(lengths) if lengths else None,
         acceptance_rate=acceptance_rate(counts),
         survival=survival(counts),
         tokens_per_step=tokens_per_step(counts, completion_tokens, turns),
-        coverage=coverage(counts),
+        coverage=None if source is Source.STREAM else coverage(counts),
         steps=counts.steps,
         drafted=counts.drafted,
         accepted=counts.accepted,

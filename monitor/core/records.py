@@ -87,6 +87,33 @@ class Sample:
     def valid(self) -> bool:
         return self.invalid_reason is None
 
+    def as_dict(self) -> dict[str, Any]:
+        """The one JSON shape of a sample: raw counts and timings (docs/json.md)."""
+        return {
+            "question_id": self.question_id,
+            "source": None if self.source is None else self.source.value,
+            "k": self.k,
+            "steps": self.counts.steps,
+            "drafted": self.counts.drafted,
+            "accepted": self.counts.accepted,
+            "histogram": list(self.counts.histogram),
+            "decode_steps": self.counts.decode_steps,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_prompt_tokens": self.cached_prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "ttft_seconds": self.ttft_seconds,
+            "decode_seconds": self.decode_seconds,
+            "decode_tokens": self.decode_tokens,
+            "total_seconds": self.total_seconds,
+            "chunk_tokens": [list(turn) for turn in self.chunk_tokens],
+            "chunk_seconds": [list(turn) for turn in self.chunk_seconds],
+            "loop_lag_seconds": self.loop_lag_seconds,
+            "finish_reason": self.finish_reason,
+            "output_hash": self.output_hash,
+            "invalid_reason": self.invalid_reason,
+            "invalid_detail": self.invalid_detail,
+        }
+
 
 @dataclass(frozen=True)
 class Identity:

@@ -26,12 +26,12 @@ FAILURES_IN_A_ROW = 3
 """After so many failed prompts in a row (or one per prompt in flight, if more) the replica is left alone."""
 
 
-class StandAside(Exception):  # noqa: N818  (nothing went wrong: the caller comes back later)
-    """The replica queues, so nothing was sent to it."""
+@dataclass(frozen=True)
+class StandAside:
+    """The replica queues, so nothing was sent to it: `waiting` requests where `max_waiting` would do."""
 
-    def __init__(self, replica: str, waiting: float, max_waiting: int) -> None:
-        super().__init__(f"{replica}: {waiting:g} requests are waiting there, more than {max_waiting}")
-        self.waiting = waiting
+    waiting: float
+    max_waiting: int
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,17 @@ async def replay(
     limit: int | None = None,
     clock: Clock | None = None,
     on_sample: Callable[[Sample], None] | None = None,
-) -> Run:
+) -> Run | StandAside:
     """Replays the first `limit` prompts (None: all), `concurrency` at a time, and returns the run.
+
+    StandAside when more than `max_waiting` requests wait at the replica (None: whatever waits there).
 
     Whatever the replica does wrong is in the run: as the reason of invalid samples, and of the run when fewer than
     `min_prompts` are valid. Prompts not sent because the replica is plainly gone are invalid for that same reason.
     `on_sample` is called as prompts finish, with samples that the end of the run may still change. Cancelling closes
     every stream, which makes the server drop the requests.
 
-    Raises StandAside when more than `max_waiting` requests wait at the replica (None: never), and UsageError for a key
-    or CA file that cannot be used.
+    Raises UsageError for a key or CA file that cannot be used.
     """
     clock = clock or SystemClock()
     declared = declared_identity or Identity()
@@ -79,7 +80,7 @@ async def replay(
     async with Client(target, concurrency, clock.monotonic) as client:
         look = await _observe(client, engine, target.model, declared, attempts)
         if look is not None and max_waiting is not None and (look.load.waiting or 0) > max_waiting:
-            raise StandAside(client.url, look.load.waiting or 0, max_waiting)
+            return StandAside(look.load.waiting or 0, max_waiting)
         plan = _Plan(sampling, concurrency, source, declared, on_sample)
         replaying = _Replaying(client, engine, plan, look, clock)
         await replaying.all(attempts)
@@ -197,4 +198,12 @@ class _Replaying:
         return self._load.regime() if self._load else Regime()
 
     def warnings(self) -> tuple[str, ...]:
-        return ("the server was restarted during the run",) if self._load and self._load.restarted else ()
+        """What the watches saw that a reader of the figures must know."""
+        if self._load is None:
+            return ()
+        found = []
+        if waiting := self._load.regime().waiting_before:
+            found.append(f"{waiting:g} requests were waiting at the replica already: the times are those of a queue")
+        if self._load.restarted:
+            found.append("the server was restarted during the run")
+        return tuple(found)
