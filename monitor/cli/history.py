@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from sqlalchemy import Connection
+
     from monitor.cli.context import Context
 
 GROUPINGS = ("run", "hour", "day", "week", "identity")
@@ -74,6 +76,7 @@ def history(
     from monitor.store.history import history as read_history
 
     with context.database() as database, database.transaction() as connection:
+        require_route(connection, route)
         rows = read_history(
             connection, route, domain=domain, since=since, until=until, group_by=group_by, zone=zone or local_zone()
         )
@@ -88,6 +91,16 @@ def history(
         Column("source", lambda row: row["source"] or "none"),
     ]
     emit(rows, columns, format_, f"no runs of route {route} in this window")
+
+
+def require_route(connection: Connection, route: str) -> None:
+    """Raises UsageError for a route nothing was ever recorded of: an empty answer would look like good news."""
+    from monitor.store.runs import measured_routes
+
+    known = measured_routes(connection)
+    if route not in known:
+        listed = f"recorded are: {', '.join(known)}" if known else "nothing has been recorded yet"
+        raise UsageError(f"there is no route {route} in this store; {listed}")
 
 
 def local_zone() -> str:
@@ -105,13 +118,12 @@ def local_zone() -> str:
 
 RUN_COLUMNS = [
     Column("run", lambda row: str(row["id"]), right=True),
-    Column("started", lambda row: local_time(row["started_at"])),
+    Column("started", lambda row: local_time(row["started_at"]), whole=True),
     Column("route", lambda row: row["route"]),
     Column("domain", lambda row: row["domain"]),
     Column("why", lambda row: row["reason"]),
     Column("AL", lambda row: figure("acceptance_length", row["acceptance_length"]), right=True),
     Column("AR", lambda row: figure("acceptance_rate", row["acceptance_rate"]), right=True),
-    Column("tok/step", lambda row: figure("tokens_per_step", row["tokens_per_step"]), right=True),
     Column("valid", lambda row: f"{row['prompts_valid']}/{row['prompts_total']}", right=True),
     Column("source", lambda row: row["source"] or "none"),
     Column("result", lambda row: "ok" if row["valid"] else row["invalid_reason"]),

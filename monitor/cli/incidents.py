@@ -49,8 +49,8 @@ COLUMNS = [
     Column("severity", lambda row: row["severity"]),
     Column("state", lambda row: row["state"]),
     Column("domains", lambda row: ", ".join(row["domains"]) or "–"),
-    Column("opened", lambda row: local_time(row["opened_at"])),
-    Column("resolved", lambda row: local_time(row["resolved_at"])),
+    Column("opened", lambda row: local_time(row["opened_at"]), whole=True),
+    Column("resolved", lambda row: local_time(row["resolved_at"]), whole=True),
 ]
 
 

@@ -29,6 +29,8 @@ class Column:
     heading: str
     text: Callable[[Mapping[str, Any]], str]
     right: bool = False
+    whole: bool = False
+    """Never broken over two lines: times and numbers."""
 
 
 def emit(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], format_: str, nothing: str) -> None:
@@ -52,7 +54,12 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], ti
 
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False)
     for column in columns:
-        table.add_column(column.heading, justify="right" if column.right else "left", overflow="fold")
+        table.add_column(
+            column.heading,
+            justify="right" if column.right else "left",
+            no_wrap=column.right or column.whole,
+            overflow="fold",
+        )
     for row in rows:
         table.add_row(*(column.text(row) for column in columns))
     width = None if sys.stdout.isatty() else 120

@@ -15,6 +15,7 @@ from monitor.core.format import NOTHING, figure, survival_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from monitor.cli.context import Context
     from monitor.core.records import Run, Sampling
     from monitor.probing.client import Target
     from monitor.probing.outcome import SourceWish
@@ -76,8 +77,12 @@ def _json_object(_ctx: click.Context, _param: click.Parameter, value: str | None
 @click.option("--thinking/--no-thinking", default=None, help="Set enable_thinking.  [default: the model decides]")
 @click.option("--prompts-dir", type=PATH, metavar="DIR", help="Your own prompt sets, one DOMAIN.jsonl each.")
 @click.option("--extra-body", callback=_json_object, metavar="JSON", help="Further keys of every request.")
+@click.option("--save", is_flag=True, help="Keep the runs in the store, to see with 'specwatch history'.")
+@click.option("--route", default="probe", show_default=True, help="Route the saved runs are kept under.")
 @format_option
+@click.pass_obj
 def probe(
+    context: Context,
     url: str,
     *,
     domains: tuple[str, ...],
@@ -95,11 +100,13 @@ def probe(
     thinking: bool | None,
     prompts_dir: Path | None,
     extra_body: dict[str, Any],
+    save: bool,
+    route: str,
     format_: str,
 ) -> None:
     """Measure the server at URL now: replay prompts, show acceptance by domain.
 
-    Needs no database and no configuration. Exit code 13 when nothing could be measured.
+    Needs no database and no configuration, unless --save is given. Exit code 13 when nothing could be measured.
     """
     from monitor.core.records import Sampling
     from monitor.probing.client import Target
@@ -114,7 +121,24 @@ def probe(
     )
     chosen = _chosen_sets(prompts_dir, domains)
     runs = _replayed(target, chosen, sampling, concurrency, source, prompts)
+    if save:
+        _save(context, runs, route)
     _show(runs, format_)
+
+
+def _save(context: Context, runs: Sequence[Run], route: str) -> None:
+    """Stores the runs as manual ones of the route, valid or not. Raises StoreError."""
+    from dataclasses import replace
+    from uuid import uuid4
+
+    from monitor.store import migrate
+    from monitor.store.runs import store_run
+
+    with context.database(reading=False) as database:
+        migrate.upgrade(database)
+        with database.transaction() as connection:
+            ids = [store_run(connection, f"manual {uuid4()}", replace(run, route=route)) for run in runs]
+    click.echo(f"saved as runs {ids[0]} to {ids[-1]} of route {route}", err=True)
 
 
 def _api_key(env: str | None, file: Path | None) -> str | None:

@@ -55,6 +55,17 @@ def store_run(connection: Connection, key: str, run: Run, trip_id: int | None = 
     return run_id
 
 
+def measured_routes(connection: Connection) -> list[str]:
+    """Names of the routes that have runs; walks the index from name to name, so a million runs cost nothing."""
+    names: list[str] = []
+    statement = select(runs.c.route).order_by(runs.c.route).limit(1)
+    found = connection.execute(statement).scalar_one_or_none()
+    while found is not None:
+        names.append(found)
+        found = connection.execute(statement.where(runs.c.route > found)).scalar_one_or_none()
+    return names
+
+
 def domains_of(connection: Connection, route: str) -> list[str]:
     """Domains the route has valid runs of."""
     statement = select(runs.c.domain).distinct().where(runs.c.route == route, runs.c.valid).order_by(runs.c.domain)
@@ -161,7 +172,7 @@ def get_run(connection: Connection, run_id: int) -> dict[str, Any] | None:
         return None
     identity = connection.execute(select(identities.c.document).where(identities.c.id == row.identity_id)).scalar_one()
     found = connection.execute(select(samples).where(samples.c.run_id == run_id).order_by(samples.c.position))
-    return {**run_document(row), "identity": identity, "samples": [sample_document(_sample(s)) for s in found]}
+    return {**run_document(row), "identity": identity, "samples": [_sample(s).as_dict() for s in found]}
 
 
 def run_document(row: Row[Any]) -> dict[str, Any]:
@@ -183,34 +194,6 @@ def run_document(row: Row[Any]) -> dict[str, Any]:
         "regime": row.regime,
         "warnings": row.warnings,
         **_aggregate(row).as_dict(),
-    }
-
-
-def sample_document(sample: Sample) -> dict[str, Any]:
-    """The one JSON shape of a sample: raw counts and timings."""
-    return {
-        "question_id": sample.question_id,
-        "source": None if sample.source is None else sample.source.value,
-        "k": sample.k,
-        "steps": sample.counts.steps,
-        "drafted": sample.counts.drafted,
-        "accepted": sample.counts.accepted,
-        "histogram": list(sample.counts.histogram),
-        "decode_steps": sample.counts.decode_steps,
-        "prompt_tokens": sample.prompt_tokens,
-        "cached_prompt_tokens": sample.cached_prompt_tokens,
-        "completion_tokens": sample.completion_tokens,
-        "ttft_seconds": sample.ttft_seconds,
-        "decode_seconds": sample.decode_seconds,
-        "decode_tokens": sample.decode_tokens,
-        "total_seconds": sample.total_seconds,
-        "chunk_tokens": [list(turn) for turn in sample.chunk_tokens],
-        "chunk_seconds": [list(turn) for turn in sample.chunk_seconds],
-        "loop_lag_seconds": sample.loop_lag_seconds,
-        "finish_reason": sample.finish_reason,
-        "output_hash": sample.output_hash,
-        "invalid_reason": sample.invalid_reason,
-        "invalid_detail": sample.invalid_detail,
     }
 
 
@@ -265,7 +248,7 @@ def _aggregate(row: Row[Any]) -> Aggregate:
 
 
 def _sample_row(run_id: int, position: int, sample: Sample) -> dict[str, Any]:
-    return {"run_id": run_id, "position": position, **sample_document(sample)}
+    return {"run_id": run_id, "position": position, **sample.as_dict()}
 
 
 def _sample(row: Row[Any]) -> Sample:
