@@ -54,12 +54,8 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], ti
 
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False)
     for column in columns:
-        table.add_column(
-            column.heading,
-            justify="right" if column.right else "left",
-            no_wrap=column.right or column.whole,
-            overflow="fold",
-        )
+        side: Literal["left", "right"] = "right" if column.right else "left"
+        table.add_column(column.heading, justify=side, no_wrap=column.right or column.whole, overflow="fold")
     for row in rows:
         table.add_row(*(column.text(row) for column in columns))
     width = None if sys.stdout.isatty() else 120
