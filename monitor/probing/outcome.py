@@ -75,12 +75,10 @@ class Outcome:
         self, attempts: Sequence[Attempt], samples: Sequence[Sample], min_prompts: int
     ) -> tuple[str, str] | None:
         """Reason and detail why the run must not be judged, or None."""
-        if len(changed := _fingerprints(attempts)) > 1 or len(changed := set(map(str, _request_ks(attempts)))) > 1:
-            names = " and ".join(sorted(changed))
-            return (
-                "identity_changed_during_run",
-                f"{self.url}: answers come from different servers or versions: {names}",
-            )
+        for what, seen in (("fingerprints", _fingerprints(attempts)), ("K", set(map(str, _request_ks(attempts))))):
+            if len(seen) > 1:
+                detail = f"{self.url}: answers of one run have different {what}: {', '.join(sorted(seen))}"
+                return "identity_changed_during_run", detail
         valid = sum(sample.valid for sample in samples)
         if valid >= min_prompts:
             return None

@@ -171,8 +171,7 @@ class _Replaying:
         if error is None:
             self._failures = 0
             return
-        about_the_prompt = error.reason in ("context_too_long", "bad_request")
-        self._failures += not about_the_prompt
+        self._failures += error.reason != "context_too_long"
         if error.reason in GONE or self._failures >= max(FAILURES_IN_A_ROW, self._plan.concurrency):
             self._given_up = error
 

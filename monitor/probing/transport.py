@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -53,7 +54,7 @@ def _meaning(url: str, error: Exception) -> TargetError:
     if isinstance(cause, aiohttp.ClientConnectorDNSError):
         return failure("unreachable", url, "the host name cannot be resolved")
     if isinstance(cause, aiohttp.ClientConnectorError):
-        return failure("unreachable", url, f"no connection ({cause.os_error.strerror or 'refused'})")
+        return failure("unreachable", url, f"no connection ({_system_text(cause.os_error)})")
     if isinstance(cause, aiohttp.ServerDisconnectedError):
         return failure("cut_off", url, "the connection was closed before an answer")
     if isinstance(cause, aiohttp.ClientPayloadError | aiohttp.ClientOSError | httpx.ReadError):
@@ -65,6 +66,11 @@ def _meaning(url: str, error: Exception) -> TargetError:
     if isinstance(cause, aiohttp.InvalidURL | httpx.InvalidURL | httpx.UnsupportedProtocol):
         return failure("unreachable", url, "this is not an address")
     return failure("unreachable", url, f"the request failed ({one_line(type(cause).__name__)})")
+
+
+def _system_text(error: OSError) -> str:
+    """The system's words for the error; asyncio puts addresses of its own into `strerror`."""
+    return os.strerror(error.errno).lower() if error.errno else "refused"
 
 
 def _certificate_fault(error: Exception) -> str:

@@ -79,9 +79,8 @@ class TestRequestCounts:
     @pytest.mark.parametrize("histogram", [(3, 1, 0, 0, 1), (2, 2, 0, 0, 2)])
     def test_a_histogram_that_does_not_add_up_is_invalid(self, histogram):
         told = RequestCounts(steps=6, accepted=9, drafted=24, histogram=histogram, k=4)
-        assert (
-            sample(answer_of(1, 1, 1, 2, 1, 5, 3, told=told), reading=REQUEST).invalid_reason == "inconsistent_counts"
-        )
+        found = sample(answer_of(1, 1, 1, 2, 1, 5, 3, told=told), reading=REQUEST)
+        assert found.invalid_reason == "inconsistent_counts"
 
     def test_a_server_that_leaves_out_the_histogram_is_still_counted(self):
         found = sample(answer_of(1, 4, 4, 4, 4, told=RequestCounts(steps=4, accepted=12, drafted=16)), reading=REQUEST)

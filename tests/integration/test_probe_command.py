@@ -1,0 +1,151 @@
+"""`specwatch probe`, against simulated servers over real HTTP."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner, Result
+
+from monitor.cli import cli
+from monitor.errors import ConfigError, TargetError
+from monitor.sim.behaviour import Fault, FaultKind
+from monitor.sim.model import Drafter
+from monitor.sim.server import ServerConfig, SimulatedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def server() -> SimulatedServer:
+    return SimulatedServer()
+
+
+@pytest.fixture
+def url(server: SimulatedServer) -> Iterator[str]:
+    with server.run_in_thread() as address:
+        yield address
+
+
+def probe(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(cli, ["probe", *arguments], env=environment)
+
+
+def test_the_table_has_a_line_for_every_domain_and_fits_a_terminal(url):
+    result = probe(url, "--prompts", "2")
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert " ".join(lines[0].split()) == "domain AL (mean) survival AR tok/step tok/s TTFT valid source"
+    assert [line.split()[0] for line in lines[2:13]] == [
+        "coding", "humanities", "math", "multilingual", "qa", "rag", "reasoning", "roleplay", "stem", "summarization",
+        "writing",
+    ]  # fmt: skip
+    assert all(line.split()[-2:] == ["2/2", "request"] for line in lines[2:13])
+    assert max(map(len, lines[:13])) <= 100
+    assert lines[-1].startswith("engine vllm · version 0.32.0 · model tiny")
+
+
+def test_the_json_has_identity_figures_and_raw_counts(url):
+    result = probe(url, "--prompts", "3", "--domain", "math", "--domain", "coding", "--format", "json")
+    document = json.loads(result.stdout)
+    assert (document["identity"]["model"], document["identity"]["k"]) == ("tiny", 4)
+    assert [domain["domain"] for domain in document["domains"]] == ["math", "coding"]
+    for domain in document["domains"]:
+        own = [sample for sample in document["samples"] if sample["domain"] == domain["domain"]]
+        assert len(own) == domain["prompts_valid"] == domain["prompts_total"] == 3
+        assert sum(sample["steps"] for sample in own) == domain["steps"]
+        assert sum(sample["accepted"] for sample in own) == domain["accepted"]
+        assert domain["acceptance_length"] == 1 + domain["accepted"] / domain["steps"]
+        assert 1 + sum(domain["survival"]) == pytest.approx(domain["acceptance_length"])
+        assert domain["ttft_seconds"].keys() == domain["tokens_per_second"].keys() == {"p50", "p95"}
+    assert document["warnings"] == []
+
+
+def test_csv_and_markdown_hold_the_same_figures(url):
+    options = ("--prompts", "2", "--domain", "math", "--format")
+    (row,) = csv.DictReader(io.StringIO(probe(url, *options, "csv").stdout))
+    markdown = probe(url, *options, "markdown").stdout.splitlines()
+    assert (row["domain"], row["prompts_valid"], row["source"]) == ("math", "2", "request")
+    assert markdown[0].startswith("| domain | AL (mean) |")
+    assert markdown[2].startswith("| math |")
+
+
+def test_a_server_without_the_flag_is_told_how_to_switch_it_on():
+    with SimulatedServer(ServerConfig(per_request_counts="none")).run_in_thread() as url:
+        result = probe(url, "--prompts", "2", "--domain", "math")
+    assert result.exit_code == 0
+    assert "warning: counts are estimated from the stream" in result.stderr
+    assert "--per-request-spec-decode-metrics summary (vLLM ≥ 0.29)" in result.stderr
+
+
+def test_invalid_prompts_are_counted_and_the_first_is_explained(server, url):
+    server.inject(Fault(FaultKind.CUT))
+    result = probe(url, "--prompts", "3", "--domain", "math", "--concurrency", "1")
+    assert "2/3" in result.stdout
+    assert "warning: math: 1 of 3 prompts are invalid, the first cut_off: http://127.0.0.1" in result.stderr
+
+
+def test_nothing_measured_exits_with_13_and_one_message():
+    result = probe("http://127.0.0.1:9", "--domain", "math")
+    assert isinstance(result.exception, TargetError)
+    assert (result.exception.exit_code, result.exception.reason) == (13, "unreachable")
+    assert result.stdout == ""
+
+
+def test_a_plain_server_is_said_to_have_no_speculation_and_its_json_is_kept():
+    with SimulatedServer(ServerConfig(drafter=Drafter(method=None))).run_in_thread() as url:
+        result = probe(url, "--prompts", "2", "--domain", "math", "--format", "json")
+    assert isinstance(result.exception, TargetError)
+    assert result.exception.reason == "no_speculation"
+    assert json.loads(result.stdout)["domains"][0]["invalid_reasons"] == {"no_speculation": 2}
+
+
+def test_a_replica_that_is_gone_is_not_asked_again_for_every_domain():
+    result = probe("http://127.0.0.1:9", "--format", "json")
+    assert len(json.loads(result.stdout)["domains"]) == 1
+
+
+def test_the_key_comes_from_the_environment_or_a_file(tmp_path):
+    key = tmp_path / "key"
+    key.write_text("s3cret\n")
+    options = ("--prompts", "1", "--domain", "math")
+    with SimulatedServer(ServerConfig(api_key="s3cret")).run_in_thread() as url:
+        assert probe(url, *options, "--api-key-env", "MY_KEY", MY_KEY="s3cret").exit_code == 0
+        assert probe(url, *options, "--api-key-env", "MY_KEY", MY_KEY_FILE=str(key)).exit_code == 0
+        assert probe(url, *options, "--api-key-file", str(key)).exit_code == 0
+        assert isinstance(probe(url, *options).exception, TargetError)
+    assert isinstance(probe(url, *options, "--api-key-env", "UNSET").exception, ConfigError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["localhost:8000"], "is not a server's address"),
+        (["http://x:8000/v1"], "goes beyond the server's root"),
+        (["http://x", "--domain", "nonsense"], "no domain 'nonsense'; there are: coding, "),
+        (["http://x", "--extra-body", "{"], "not JSON"),
+        (["http://x", "--extra-body", "[1]"], "write a JSON object"),
+        (["http://x", "--header", "no-value"], "write NAME=VALUE"),
+        (["http://x", "--api-key-env", "A", "--api-key-file", "b"], "not both"),
+        (["http://x", "--prompts", "0"], "Invalid value for '--prompts'"),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_says_what_is_allowed(arguments, words):
+    result = probe(*arguments)
+    assert (result.exit_code, words in result.output) == (2, True), result.output
+
+
+def test_own_prompts_headers_and_body_keys_are_sent(server, url, tmp_path):
+    (tmp_path / "mine.jsonl").write_text('{"question_id": 1, "category": "mine", "turns": ["Hello there"]}\n')
+    result = probe(
+        url, "--prompts-dir", str(tmp_path), "--header", "X-Team=chat", "--extra-body", '{"max_tokens": 30}',
+        "--no-thinking", "--endpoint", "chat", "--format", "json",
+    )  # fmt: skip
+    document = json.loads(result.stdout)
+    assert [sample["question_id"] for sample in document["samples"]] == ["1"]
+    assert document["samples"][0]["completion_tokens"] == 30
+    assert document["sampling"]["chat_template_kwargs"] == {"enable_thinking": False}
