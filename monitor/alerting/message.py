@@ -73,10 +73,9 @@ def summary(document: Mapping[str, Any]) -> str:
     if document["transition"] == Transition.RESOLVED.value:
         lasted = _duration(document["opened_at"], document["happened_at"])
         return f"RESOLVED {where}: {metric} is back at {_against_baseline(verdict)}, after {lasted}"
-    word = (
-        "STILL OPEN, NOW ALSO" if document["transition"] == Transition.UPDATED.value else document["severity"].upper()
-    )
-    return f"{word} {where}: {metric} {_against_baseline(verdict)}, since {_time(document['since'])}"
+    also = ", STILL OPEN, NOW ALSO" if document["transition"] == Transition.UPDATED.value else ""
+    head = f"{document['severity'].upper()}{also} {where}"
+    return f"{head}: {metric} {_against_baseline(verdict)}, since {_time(document['since'])}"
 
 
 def _against_baseline(verdict: Mapping[str, Any]) -> str:
@@ -95,7 +94,7 @@ def _details(document: Mapping[str, Any]) -> list[str]:
         f"  evidence   {verdict['change']:+.1%} (95 % interval {low:+.1%} to {high:+.1%}) "
         f"over {verdict['prompts']} prompts, runs {runs}, baseline {verdict['baseline_id']}, "
         f"source {document['source']}",
-        f"  rule       {document['rule']}: {verdict['metric']} down {verdict['drop']:.0%}; "
+        f"  rule       {document['rule']}: {verdict['metric']} down {verdict['drop'] * 100:g}%; "
         f"replica {document['replica']}",
     ]
     good = document["last_good_run"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +26,8 @@ logger = logging.getLogger("specwatch.alerts")
 
 NEVER_SUCCEEDS = frozenset({400, 401, 403, 404, 405, 410, 413, 415, 422})
 """Answers that the same message will get again: the delivery is parked as dead and shown, not repeated."""
+LONGEST_PAUSE_SECONDS = 86_400.0
+"""A receiver that asks for a longer pause is tried again after a day all the same."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +68,13 @@ class WebhookReceiver:
             return Failure(str(error))
         body = webhook_body(self.name, delivery.incident_id, delivery.document, self.external_url)
         headers = {**headers, "X-Specwatch-Delivery": delivery.key}
-        timeout = self.settings.timeout.total_seconds()
+        seconds = self.settings.timeout.total_seconds()
         try:
-            async with httpx.AsyncClient(timeout=timeout) as client:
+            # httpx limits each phase of a request; the whole of it must end within the setting.
+            async with asyncio.timeout(seconds), httpx.AsyncClient(timeout=seconds) as client:
                 response = await client.post(url, json=body, headers=headers)
+        except TimeoutError:
+            return Failure(f"no answer within {seconds:g} s")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return Failure(f"{type(error).__name__}: no answer from the receiver")
         if response.is_success:
@@ -113,10 +119,10 @@ def webhook_body(
     resolved = document["transition"] == Transition.RESOLVED.value
     status = "resolved" if resolved else "firing"
     labels = {
+        **document["labels"],
         "alertname": "SpecwatchAcceptanceDrop",
         "route": document["route"],
         "incident": str(incident_id),
-        **document["labels"],
     }
     annotations = {
         "summary": document["summary"],
@@ -149,13 +155,19 @@ def webhook_body(
 
 
 def retry_after(value: str | None, now: datetime | None = None) -> float | None:
-    """Seconds a Retry-After header asks for, from either of its forms; None when absent or unreadable."""
+    """Seconds a Retry-After header asks for, from either of its forms; None when absent or unreadable.
+
+    A date without a zone is UTC, as HTTP dates are. Never more than LONGEST_PAUSE_SECONDS.
+    """
     if value is None:
         return None
-    if value.strip().isdigit():
-        return float(value)
+    seconds = float(value) if value.strip().isdecimal() else _seconds_until(value, now or datetime.now(UTC))
+    return None if seconds is None else min(max(0.0, seconds), LONGEST_PAUSE_SECONDS)
+
+
+def _seconds_until(http_date: str, now: datetime) -> float | None:
     try:
-        when = parsedate_to_datetime(value)
-    except ValueError:
+        when = parsedate_to_datetime(http_date)
+    except (ValueError, OverflowError):
         return None
-    return max(0.0, (when - (now or datetime.now(when.tzinfo))).total_seconds())
+    return (when.replace(tzinfo=when.tzinfo or UTC) - now).total_seconds()

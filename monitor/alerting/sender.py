@@ -8,13 +8,14 @@ import random
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from monitor.alerting.receivers import Failure
 from monitor.store import incidents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from monitor.alerting.receivers import Failure, Receiver
+    from monitor.alerting.receivers import Receiver
     from monitor.store.database import Database
     from monitor.store.incidents import Delivery
 
@@ -60,7 +61,7 @@ class Sender:
             error = f"receiver {delivery.receiver} is no longer in alerting.yaml"
             await asyncio.to_thread(self._mark_dead, delivery, error)
             return
-        failure = await receiver.send(delivery)
+        failure = await self._attempt(receiver, delivery)
         if failure is None:
             self.sent_total += 1
             await asyncio.to_thread(self._mark_sent, delivery)
@@ -71,6 +72,14 @@ class Sender:
             await asyncio.to_thread(self._mark_dead, delivery, failure.error)
         else:
             await asyncio.to_thread(self._mark_retry, delivery, failure)
+
+    async def _attempt(self, receiver: Receiver, delivery: Delivery) -> Failure | None:
+        """What the receiver says; a receiver that breaks is a failed attempt and stops nobody else's message."""
+        try:
+            return await receiver.send(delivery)
+        except Exception as error:
+            logger.exception("receiver %s broke", delivery.receiver)
+            return Failure(f"{type(error).__name__} in Specwatch itself; its log has more")
 
     def _mark_sent(self, delivery: Delivery) -> None:
         with self.database.transaction() as connection:

@@ -1,0 +1,264 @@
+"""Who is told, with which body, and when a failed message is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitor.alerting.receivers import (
+    LONGEST_PAUSE_SECONDS,
+    Failure,
+    LogReceiver,
+    WebhookReceiver,
+    build_receivers,
+    receivers_for,
+    retry_after,
+    webhook_body,
+)
+from monitor.alerting.sender import LONGEST_RETRY_SECONDS, retry_delay_seconds
+from monitor.config.alerting import Webhook
+from monitor.store.incidents import Delivery
+from tests.factories import make_alerting, make_route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOW = datetime(2026, 3, 2, 10, 0, tzinfo=UTC)
+DOCUMENT: dict[str, Any] = {
+    "transition": "opened",
+    "route": "chat-prod",
+    "labels": {"team": "chat"},
+    "severity": "page",
+    "domain": "coding",
+    "domains": ["coding", "math"],
+    "opened_at": "2026-03-02T10:11:00+00:00",
+    "happened_at": "2026-03-02T10:31:00+00:00",
+    "link": "https://specwatch.example.com/incidents/12",
+    "summary": "PAGE chat-prod · coding: …",
+    "text": "PAGE chat-prod · coding: …\n  evidence   …",
+}
+DELIVERY = Delivery(5, "hook", 12, 8, "opened", DOCUMENT, 1)
+
+
+def test_the_body_is_alertmanagers_version_4() -> None:
+    labels = {"alertname": "SpecwatchAcceptanceDrop", "route": "chat-prod", "incident": "12", "team": "chat"}
+    annotations = {
+        "summary": "PAGE chat-prod · coding: …",
+        "description": "PAGE chat-prod · coding: …\n  evidence   …",
+        "severity": "page",
+        "domains": "coding, math",
+        "transition": "opened",
+    }
+    assert webhook_body("hook", 12, DOCUMENT, "https://specwatch.example.com") == {
+        "version": "4",
+        "groupKey": "specwatch/chat-prod/12",
+        "truncatedAlerts": 0,
+        "status": "firing",
+        "receiver": "hook",
+        "groupLabels": {"route": "chat-prod"},
+        "commonLabels": labels,
+        "commonAnnotations": annotations,
+        "externalURL": "https://specwatch.example.com",
+        "alerts": [
+            {
+                "status": "firing",
+                "labels": labels,
+                "annotations": annotations,
+                "startsAt": "2026-03-02T10:11:00+00:00",
+                "endsAt": "0001-01-01T00:00:00Z",
+                "generatorURL": "https://specwatch.example.com/incidents/12",
+                "fingerprint": "000000000000000c",
+            }
+        ],
+    }
+
+
+def test_a_resolved_body_ends_the_same_alert() -> None:
+    opened = webhook_body("hook", 12, DOCUMENT, None)
+    resolved = webhook_body(
+        "hook", 12, {**DOCUMENT, "transition": "resolved", "domains": [], "severity": "warning", "link": None}, None
+    )
+    assert (resolved["status"], resolved["alerts"][0]["status"]) == ("resolved", "resolved")
+    assert resolved["alerts"][0]["endsAt"] == "2026-03-02T10:31:00+00:00"
+    assert resolved["alerts"][0]["annotations"]["domains"] == "coding"
+    assert (resolved["externalURL"], resolved["alerts"][0]["generatorURL"]) == ("", "")
+    for same in ("groupKey", "groupLabels", "commonLabels"):
+        assert resolved[same] == opened[same]
+    assert resolved["alerts"][0]["fingerprint"] == opened["alerts"][0]["fingerprint"]
+
+
+def test_a_label_of_the_users_cannot_take_the_place_of_the_incidents_identity() -> None:
+    body = webhook_body("hook", 12, {**DOCUMENT, "labels": {"incident": "none", "tier": "gold"}}, None)
+    assert body["commonLabels"]["incident"] == "12"
+    assert body["commonLabels"]["tier"] == "gold"
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("120", 120.0),
+        (" 7 ", 7.0),
+        ("0", 0.0),
+        ("-3", None),
+        ("1.5", None),
+        ("²", None),
+        ("soon", None),
+        ("", None),
+        ("Mon, 02 Mar 2026 10:00:30 GMT", 30.0),
+        ("Mon, 02 Mar 2026 11:00:30 +0100", 30.0),
+        ("Mon, 02 Mar 2026 10:00:30", 30.0),
+        ("Mon, 02 Mar 2026 09:00:00 GMT", 0.0),
+        ("Mon, 02 Mar 99999 10:00:00 GMT", None),
+        ("9" * 400, LONGEST_PAUSE_SECONDS),
+        ("Mon, 02 Mar 2099 10:00:00 GMT", LONGEST_PAUSE_SECONDS),
+    ],
+)
+def test_a_receiver_may_ask_for_a_pause_in_seconds_or_until_a_date(header: str | None, seconds: float | None) -> None:
+    assert retry_after(header, NOW) == seconds
+    assert retry_after(header, NOW.astimezone(timezone(timedelta(hours=9)))) == seconds
+
+
+@given(st.text())
+def test_no_header_breaks_the_sender(header: str) -> None:
+    seconds = retry_after(header)
+    assert seconds is None or 0 <= seconds <= LONGEST_PAUSE_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("attempts", "jitter", "seconds"),
+    [(1, 1.0, 5.0), (1, 0.0, 2.5), (2, 1.0, 10.0), (5, 0.5, 60.0), (10, 1.0, 2560.0), (11, 1.0, 3600.0)],
+)
+def test_the_pause_doubles_from_five_seconds_to_an_hour(attempts: int, jitter: float, seconds: float) -> None:
+    assert retry_delay_seconds(attempts, Failure("HTTP 500"), jitter) == seconds
+
+
+def test_a_receiver_is_never_tried_sooner_than_it_asked() -> None:
+    assert retry_delay_seconds(1, Failure("HTTP 429", retry_after_seconds=90.0), 1.0) == 90.0
+    assert retry_delay_seconds(9, Failure("HTTP 429", retry_after_seconds=90.0), 1.0) == 1280.0
+
+
+@given(st.integers(1, 100), st.floats(0, 1))
+def test_every_attempt_waits_and_none_longer_than_an_hour(attempts: int, jitter: float) -> None:
+    assert 2.5 <= retry_delay_seconds(attempts, Failure("HTTP 500"), jitter) <= LONGEST_RETRY_SECONDS
+
+
+RECEIVERS = [{"name": name, "log": {}} for name in ("oncall", "team", "archive")]
+ROUTING = [
+    {"receiver": "oncall", "severity": ["page"]},
+    {"receiver": "team", "match": {"team": "chat"}},
+    {"receiver": "team", "routes": ["batch"]},
+    {"receiver": "archive", "routes": ["batch", "chat-prod"], "severity": ["warning"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("route", "labels", "severity", "names"),
+    [
+        ("chat-prod", {"team": "chat"}, "page", {"oncall", "team"}),
+        ("chat-prod", {"team": "chat"}, "warning", {"team", "archive"}),
+        ("chat-prod", {"team": "search"}, "warning", {"archive"}),
+        ("batch", {}, "page", {"oncall", "team"}),
+        ("other", {}, "warning", set()),
+    ],
+)
+def test_a_receiver_is_told_what_any_entry_routes_to_it(
+    route: str, labels: dict[str, str], severity: str, names: set[str]
+) -> None:
+    alerting = make_alerting(receivers=RECEIVERS, routing=ROUTING)
+    assert receivers_for(alerting, make_route(route, labels=labels), severity) == names
+
+
+def test_without_routing_every_receiver_gets_everything() -> None:
+    assert receivers_for(make_alerting(), make_route(), "warning") == {"console", "hook"}
+
+
+def test_each_receiver_is_built_by_its_kind() -> None:
+    kinds = {name: type(receiver) for name, receiver in build_receivers(make_alerting()).items()}
+    assert kinds == {"console": LogReceiver, "hook": WebhookReceiver}
+
+
+async def test_the_log_receiver_writes_the_whole_text(caplog: pytest.LogCaptureFixture) -> None:
+    assert await LogReceiver().send(DELIVERY) is None
+    assert [record.getMessage() for record in caplog.records] == [DOCUMENT["text"]]
+    assert caplog.records[0].__dict__["delivery"] == "specwatch-8-hook"
+
+
+async def sent(
+    monkeypatch: pytest.MonkeyPatch, answer: Callable[[httpx.Request], Any], **settings: Any
+) -> Failure | None:
+    """What a webhook receiver makes of this answer; nothing leaves the process."""
+    client = functools.partial(httpx.AsyncClient, transport=httpx.MockTransport(answer))
+    monkeypatch.setattr(httpx, "AsyncClient", client)
+    webhook = Webhook.model_validate({"url": "http://alerts:9000/hook", **settings})
+    return await WebhookReceiver("hook", webhook, "https://specwatch.example.com").send(DELIVERY)
+
+
+async def test_a_webhook_is_posted_with_its_headers_and_the_key_of_the_delivery(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOOK_TOKEN", "s3cret")
+    seen = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(204)
+
+    headers = {"X-Team": "chat", "Authorization": {"env": "HOOK_TOKEN"}}
+    assert await sent(monkeypatch, answer, headers=headers) is None
+    assert (seen[0].method, str(seen[0].url)) == ("POST", "http://alerts:9000/hook")
+    assert seen[0].headers["X-Specwatch-Delivery"] == "specwatch-8-hook"
+    assert (seen[0].headers["X-Team"], seen[0].headers["Authorization"]) == ("chat", "s3cret")
+    assert json.loads(seen[0].content) == webhook_body("hook", 12, DOCUMENT, "https://specwatch.example.com")
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "failure"),
+    [
+        (200, {}, None),
+        (302, {"Location": "/login"}, Failure("HTTP 302")),
+        (400, {}, Failure("HTTP 400", final=True)),
+        (401, {}, Failure("HTTP 401", final=True)),
+        (408, {}, Failure("HTTP 408")),
+        (429, {"Retry-After": "30"}, Failure("HTTP 429", retry_after_seconds=30.0)),
+        (500, {}, Failure("HTTP 500")),
+        (503, {"Retry-After": "soon"}, Failure("HTTP 503")),
+    ],
+)
+async def test_an_answer_is_arrival_a_reason_to_try_again_or_final(
+    monkeypatch: pytest.MonkeyPatch, status: int, headers: dict[str, str], failure: Failure | None
+) -> None:
+    assert await sent(monkeypatch, lambda request: httpx.Response(status, headers=headers)) == failure
+
+
+async def test_a_receiver_that_cannot_be_reached_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    assert await sent(monkeypatch, answer) == Failure("ConnectError: no answer from the receiver")
+
+
+async def test_a_receiver_that_never_finishes_its_answer_is_left_at_the_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def answer(request: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    assert await sent(monkeypatch, answer, timeout="20ms") == Failure("no answer within 0.02 s")
+
+
+async def test_a_secret_that_is_missing_now_may_be_there_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOOK_URL", raising=False)
+    failure = await sent(monkeypatch, lambda request: httpx.Response(200), url={"env": "HOOK_URL"})
+    assert failure == Failure(
+        "environment variable HOOK_URL is not set; set it, or set HOOK_URL_FILE to the path of a file"
+    )
