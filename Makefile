@@ -22,7 +22,7 @@ help:
 	@echo 'make check       what CI runs: formatting, types, import contracts, prompts, tests, coverage'
 	@echo 'make test-vllm   the tests against a real vLLM on the CPU (installs 2.6 GB into .venv-vllm)'
 	@echo 'make bench       the benchmarks that have a bound'
-	@echo 'make docs        write docs/cli.md anew'
+	@echo 'make docs        write docs/cli.md and docs/configuration.md anew'
 	@echo 'make lock        write requirements.lock anew from pyproject.toml'
 	@echo 'make wheel       build dist/specwatch-*.whl'
 	@echo 'make clean       remove everything that make made'
@@ -60,7 +60,8 @@ bench: $(STAMP)
 	@for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" || exit 1; done
 
 docs: $(STAMP)
-	@$(BIN)/python docs/generate_cli.py
+	@$(BIN)/python -m monitor.cli.reference > docs/cli.md
+	@$(BIN)/python -m monitor.config.reference > docs/configuration.md
 
 lock: $(STAMP)
 	@$(PIP) install uv

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.output import Column, emit, format_option, local_time
+from monitor.cli.output import Column, document_format_option, emit, format_option, local_time
 from monitor.core.format import figure
 from monitor.errors import UsageError
 
@@ -150,7 +150,7 @@ COLUMNS = [
 
 @baseline.command()
 @click.argument("baseline_id", metavar="ID", type=int)
-@click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@document_format_option
 @click.pass_obj
 def show(context: Context, baseline_id: int, format_: str) -> None:
     """Show one baseline: what it was made from and every prompt's reference value."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from monitor.cli.output import document_format_option
+
 if TYPE_CHECKING:
     from monitor.cli.context import Context
 
@@ -32,7 +34,7 @@ def upgrade(context: Context) -> None:
 
 
 @db.command()
-@click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@document_format_option
 @click.pass_obj
 def status(context: Context, format_: str) -> None:
     """Show where the schema is and where it should be; exit code 3 unless they agree."""

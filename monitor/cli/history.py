@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.output import Column, emit, format_option, local_time, parse_time, print_table
+from monitor.cli.output import Column, document_format_option, emit, format_option, local_time, parse_time, print_table
 from monitor.core.format import figure, survival_text
 from monitor.errors import UsageError
 
@@ -152,7 +152,7 @@ def run() -> None:
 
 @run.command()
 @click.argument("run_id", metavar="ID", type=int)
-@click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@document_format_option
 @click.pass_obj
 def show(context: Context, run_id: int, format_: str) -> None:
     """Show one run: identity, figures, verdicts, and every prompt's raw counts."""

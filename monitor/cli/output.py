@@ -20,6 +20,14 @@ FORMATS = ("table", "json", "csv", "markdown")
 format_option = click.option(
     "--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True, help="How to print."
 )
+document_format_option = click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="How to print.",
+)
 
 
 @dataclass(frozen=True)

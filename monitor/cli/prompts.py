@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.output import Column, emit, format_option
+from monitor.cli.output import Column, document_format_option, emit, format_option
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def list_(directory: Path | None, format_: str) -> None:
 @click.argument("domain")
 @click.option("--question", "question_id", help="Only this prompt.")
 @directory_option
-@click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@document_format_option
 def show(domain: str, question_id: str | None, directory: Path | None, format_: str) -> None:
     """Show the prompts of DOMAIN."""
     sets = _load(directory)

@@ -46,7 +46,13 @@ def address(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
     metavar="SECONDS",
     help="How long running probes may finish after SIGTERM before they go back to the queue.",
 )
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning"]),
+    default="info",
+    show_default=True,
+    help="How much is written to stderr.",
+)
 @click.pass_obj
 def serve(context: Context, listen: tuple[str, int], workers: int, grace: float, log_level: str) -> None:
     """Probe every route on schedule, judge, and send alerts.
