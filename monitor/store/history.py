@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, literal_column, select
+from sqlalchemy import case, func, literal_column, select
 
 from monitor.store.schema import runs
 
@@ -71,7 +71,7 @@ def history_statement(
             func.avg(c.acceptance_length_prompt_mean).filter(c.valid).label("acceptance_length_prompt_mean"),
             (accepted / func.nullif(_sum(c.drafted), 0)).label("acceptance_rate"),
             ((_sum(c.completion_tokens) - _sum(c.requests)) / func.nullif(decode_steps, 0)).label("tokens_per_step"),
-            func.least(1.0, steps / func.nullif(decode_steps, 0)).label("coverage"),
+            case((c.source != "stream", func.least(1.0, steps / func.nullif(decode_steps, 0)))).label("coverage"),
             func.avg(c.ttft_seconds_p50).filter(c.valid).label("ttft_seconds_p50"),
             func.avg(c.tokens_per_second_p50).filter(c.valid).label("tokens_per_second_p50"),
         )
