@@ -30,6 +30,15 @@ class Context:
         directory = config_directory(self.config_dir, os.environ)
         return load_config(directory, sorted(path.stem for path in bundled_directory().glob("*.jsonl")))
 
+    def mixes(self) -> dict[str, dict[str, float]]:
+        """Route → its mix, when the configuration can be read; nothing when there is none here."""
+        from monitor.errors import ConfigError
+
+        try:
+            return {route.name: dict(route.mix) for route in self.load_config().routes}
+        except ConfigError:
+            return {}
+
     def prompt_sets(self, config: Config) -> dict[str, PromptSet]:
         """The sets the configuration's routes replay. Raises PromptError."""
         from monitor.prompts.sets import bundled_directory, load_prompt_sets

@@ -8,21 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli.context import Context
-from monitor.cli.serve import address, set_up_logging
+from monitor.cli.serve import listen_option, set_up_logging
 
 if TYPE_CHECKING:
     from monitor.config.load import Config
 
 
 @click.command()
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    default="127.0.0.1:8400",
-    show_default=True,
-    callback=address,
-    help="Where /healthz, /readyz and /metrics answer.",
-)
+@listen_option
 @click.option(
     "--once", is_flag=True, help="Exit once the incident has opened and resolved; exit code 4 after 3 minutes."
 )

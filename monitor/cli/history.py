@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.output import Column, document_format_option, emit, format_option, local_time, parse_time, print_table
+from monitor.core.figures import GROUPINGS, HISTORY_METRICS, mixed
 from monitor.core.format import figure, survival_text
 from monitor.errors import UsageError
 
@@ -19,16 +20,6 @@ if TYPE_CHECKING:
 
     from monitor.cli.context import Context
 
-GROUPINGS = ("run", "hour", "day", "week", "identity")
-METRICS = (
-    "acceptance_length",
-    "acceptance_length_prompt_mean",
-    "acceptance_rate",
-    "tokens_per_step",
-    "coverage",
-    "ttft_seconds_p50",
-    "tokens_per_second_p50",
-)
 SHOWN_BY_DEFAULT = ("acceptance_length", "acceptance_length_prompt_mean", "acceptance_rate", "tokens_per_step")
 
 
@@ -48,7 +39,9 @@ def metric_column(metric: str) -> Column:
 @click.command()
 @click.argument("route")
 @click.option("--domain", help="Only this domain.")
-@click.option("--metric", "metrics", multiple=True, type=click.Choice(METRICS), help="Figures to show; repeatable.")
+@click.option(
+    "--metric", "metrics", multiple=True, type=click.Choice(HISTORY_METRICS), help="Figures to show; repeatable."
+)
 @click.option(
     "--since", callback=parse_time, metavar="TIME", help="From this time or age on: 24h, 7d, 2026-11-30T08:00."
 )
@@ -216,7 +209,10 @@ SAMPLE_COLUMNS = [
 @format_option
 @click.pass_obj
 def routes(context: Context, format_: str) -> None:
-    """Show every measured route and domain with its latest valid figures and open incidents."""
+    """Show every measured route and domain with its latest valid figures and open incidents.
+
+    Where routes.yaml is found, a line 'mix' gives the route's own figure, weighted by the mix it declares.
+    """
     from monitor.store.snapshot import snapshot
 
     with context.database() as database, database.transaction() as connection:
@@ -240,6 +236,7 @@ def routes(context: Context, format_: str) -> None:
         )
         figures = {name: None if latest is None else latest[name] for name in names}
         rows.append({"route": route, "domain": domain, "incident": (route, domain) in broken, **figures})
+    rows = _with_mixes(rows, context.mixes())
     columns = [
         Column("route", lambda row: row["route"]),
         Column("domain", lambda row: row["domain"]),
@@ -252,3 +249,34 @@ def routes(context: Context, format_: str) -> None:
         Column("state", lambda row: "INCIDENT" if row["incident"] else "ok" if row["finished_at"] else "no valid run"),
     ]
     emit(rows, columns, format_, "no route has been measured yet; 'specwatch serve' does")
+
+
+def _with_mixes(rows: list[dict[str, Any]], mixes: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """The rows with one more per route that declares a mix: figures of one source only, or none."""
+    found = list(rows)
+    for route, mix in mixes.items():
+        own = {row["domain"]: row for row in rows if row["route"] == route}
+        sources = {own[domain]["source"] for domain in mix if domain in own}
+        if not own or len(mix) < 2:
+            continue
+        names = ("acceptance_length", "acceptance_length_prompt_mean", "tokens_per_step")
+        values = {name: mixed({domain: row[name] for domain, row in own.items()}, mix) for name in names}
+        blank = dict.fromkeys(next(iter(own.values())), None)
+        whole = len(sources) == 1 and values["acceptance_length_prompt_mean"] is not None
+        source = sources.pop() if whole else None
+        times = [own[domain]["finished_at"] for domain in mix if domain in own and own[domain]["finished_at"]]
+        figures = values if whole else {}
+        incident = any(row["incident"] for row in own.values())
+        finished_at = min(times) if whole else None
+        found.append(
+            {
+                **blank,
+                "route": route,
+                "domain": "mix",
+                "incident": incident,
+                "source": source,
+                "finished_at": finished_at,
+                **figures,
+            }
+        )
+    return sorted(found, key=lambda row: row["route"])

@@ -22,8 +22,7 @@ def address(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
     return host, int(port)
 
 
-@click.command()
-@click.option(
+listen_option = click.option(
     "--listen",
     metavar="HOST:PORT",
     default="127.0.0.1:8400",
@@ -31,6 +30,10 @@ def address(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
     callback=address,
     help="Where /healthz, /readyz and /metrics answer.",
 )
+
+
+@click.command()
+@listen_option
 @click.option(
     "--workers",
     type=click.IntRange(1, 256),

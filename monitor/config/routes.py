@@ -74,7 +74,8 @@ class Route(Settings):
     plain_twin: Url | None = Field(
         default=None,
         examples=["http://vllm-plain:8000"],
-        description="Base URL of a server of the same target with speculation off. Unset: no speedup is measured.",
+        description="Base URL of a server of the same target with speculation off, the reference for measured speedup. "
+        "Checked and kept; this version does not probe it yet.",
     )
     model: Text | None = Field(
         default=None,

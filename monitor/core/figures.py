@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from monitor.core.records import Counts, Sample, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 MOSTLY_ALWAYS_DRAFTS = 0.98
 """Coverage from which AL and tokens per step are one quantity: below, some steps had no draft (n-gram, suffix)."""
@@ -75,6 +75,30 @@ SAMPLE_METRICS = {
     "tokens_per_step": sample_tokens_per_step,
 }
 """Metrics a rule may name: each is above 0 for a prompt that has one, so that logs of ratios exist."""
+
+
+GROUPINGS = ("run", "hour", "day", "week", "identity")
+"""What history pools runs by."""
+HISTORY_METRICS = (
+    "acceptance_length",
+    "acceptance_length_prompt_mean",
+    "acceptance_rate",
+    "tokens_per_step",
+    "coverage",
+    "ttft_seconds_p50",
+    "tokens_per_second_p50",
+)
+"""Figures that history keeps per bucket."""
+
+
+def mixed(values: Mapping[str, float | None], mix: Mapping[str, float]) -> float | None:
+    """A route's own figure: the mean over its domains, weighted by its mix (weights add up to 1).
+
+    None when a domain of the mix has no value: a route half measured has no figure.
+    """
+    found = [(weight, values.get(domain)) for domain, weight in mix.items()]
+    known = [weight * value for weight, value in found if value is not None]
+    return sum(known) if len(known) == len(found) and found else None
 
 
 @dataclass(frozen=True)

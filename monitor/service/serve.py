@@ -114,7 +114,8 @@ class Service:
 
     def _web_server(self) -> uvicorn.Server:
         host, port = self.listen
-        app = build_app(self.database, self._problems, self._counted)
+        mixes = {route.name: route.mix for route in self.config.routes}
+        app = build_app(self.database, self._problems, self._counted, mixes)
         settings = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, lifespan="off")
         server = uvicorn.Server(settings)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]

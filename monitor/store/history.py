@@ -6,23 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import case, func, literal_column, select
 
+from monitor.core.figures import HISTORY_METRICS
 from monitor.store.schema import runs
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from sqlalchemy import ColumnElement, Connection, Select
-
-GROUPINGS = ("run", "hour", "day", "week", "identity")
-METRICS = (
-    "acceptance_length",
-    "acceptance_length_prompt_mean",
-    "acceptance_rate",
-    "tokens_per_step",
-    "coverage",
-    "ttft_seconds_p50",
-    "tokens_per_second_p50",
-)
 
 
 def history(
@@ -115,5 +105,5 @@ def _document(row: Any, group_by: str) -> dict[str, Any]:
         "last_at": row.last_at.isoformat(),
         "runs_valid": row.runs_valid,
         "runs_total": row.runs_total,
-        **{metric: _number(getattr(row, metric)) for metric in METRICS},
+        **{metric: _number(getattr(row, metric)) for metric in HISTORY_METRICS},
     }

@@ -14,7 +14,7 @@ from monitor.store.snapshot import Snapshot, snapshot
 from monitor.web import metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
 
@@ -22,9 +22,15 @@ if TYPE_CHECKING:
 
 
 def build_app(
-    database: Database, problems: Callable[[], list[str]], counters: Callable[[], dict[str, float]]
+    database: Database,
+    problems: Callable[[], list[str]],
+    counters: Callable[[], dict[str, float]],
+    mixes: Mapping[str, Mapping[str, float]],
 ) -> Starlette:
-    """`problems`: why this process cannot do its work now, empty when it can. `counters`: its own counts."""
+    """`problems`: why this process cannot do its work now, empty when it can. `counters`: its own counts.
+
+    `mixes`: route → weight of each of its domains.
+    """
 
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("alive\n")
@@ -43,7 +49,7 @@ def build_app(
             found = await asyncio.to_thread(_snapshot, database)
         except StoreError as error:
             return PlainTextResponse(f"{error}\n", status_code=503)
-        return Response(metrics.render(found, counters()), media_type=metrics.CONTENT_TYPE)
+        return Response(metrics.render(found, counters(), mixes), media_type=metrics.CONTENT_TYPE)
 
     return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics_page)])
 

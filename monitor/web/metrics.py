@@ -9,9 +9,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from monitor import __version__
+from monitor.core.figures import mixed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from prometheus_client.metrics_core import Metric
 
@@ -32,13 +33,17 @@ FIGURES = {
 
 
 class _SnapshotCollector(Collector):
-    def __init__(self, snapshot: Snapshot, counters: dict[str, float]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, counters: dict[str, float], mixes: Mapping[str, Mapping[str, float]]
+    ) -> None:
         self.snapshot = snapshot
+        self.mixes = mixes
         self.counters = counters
 
     def collect(self) -> Iterator[Metric]:
         yield _build_info()
         yield from self._figures()
+        yield self._routes()
         yield from self._runs()
         yield from self._incidents()
         for name, value in sorted(self.counters.items()):
@@ -61,6 +66,20 @@ class _SnapshotCollector(Collector):
             for position, share in enumerate(run["survival"]):
                 survival.add_metric([run["route"], run["domain"], run["source"], str(position)], share)
         yield survival
+
+    def _routes(self) -> Metric:
+        family = GaugeMetricFamily(
+            "specwatch_route_acceptance_length",
+            "Prompt-mean acceptance length of a route's latest valid runs, weighted by the mix it declares.",
+            labels=["route", "source"],
+        )
+        for route, mix in self.mixes.items():
+            runs = [run for run in self.snapshot.valid_runs if run["route"] == route and run["domain"] in mix]
+            sources = {run["source"] for run in runs}
+            value = mixed({run["domain"]: run["acceptance_length_prompt_mean"] for run in runs}, mix)
+            if value is not None and len(sources) == 1:
+                family.add_metric([route, sources.pop()], value)
+        return family
 
     def _runs(self) -> Iterable[Metric]:
         finished = GaugeMetricFamily(
@@ -93,8 +112,8 @@ def _build_info() -> Metric:
     return family
 
 
-def render(snapshot: Snapshot, counters: dict[str, float]) -> bytes:
+def render(snapshot: Snapshot, counters: dict[str, float], mixes: Mapping[str, Mapping[str, float]]) -> bytes:
     """The page in Prometheus' text format; `counters` are this process's own, named without prefix and suffix."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_SnapshotCollector(snapshot, counters))
+    registry.register(_SnapshotCollector(snapshot, counters, mixes))
     return generate_latest(registry)
