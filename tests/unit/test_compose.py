@@ -51,7 +51,7 @@ def exported() -> set[str]:
         "survival": [0.5],
     }
     snapshot = Snapshot([run], [("x", "x", True, 0.0)], [{"route": "x", "severity": "page"}], {("x", "dead"): 1})
-    page = render(snapshot, dict.fromkeys(service_counters(), 0.0)).decode()
+    page = render(snapshot, dict.fromkeys(service_counters(), 0.0), {"x": {"x": 1.0}}).decode()
     return set(re.findall(r"^(\w+)(?=[{ ])", page, re.MULTILINE))
 
 
