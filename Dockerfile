@@ -1,7 +1,7 @@
 # Specwatch as a container. Postgres comes from DATABASE_URL; without it the program runs its own under /var/lib/specwatch.
 FROM python:3.12-slim AS build
 WORKDIR /source
-COPY pyproject.toml requirements.lock README.md LICENSE ./
+COPY pyproject.toml requirements.lock README.md LICENSE routes.yaml alerting.yaml ./
 COPY monitor monitor
 COPY migrations migrations
 COPY probes probes

@@ -148,8 +148,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_runs")),
         sa.UniqueConstraint("key", name=op.f("uq_runs_key")),
     )
-    op.create_index("ix_runs_route_domain_valid_id", "runs", ["route", "domain", "valid", "id"], unique=False)
-    op.create_index("ix_runs_route_replica_id", "runs", ["route", "replica", "id"], unique=False)
+    op.create_index("ix_runs_route_domain_id", "runs", ["route", "domain", "id"], unique=False)
     op.create_index(
         "ix_runs_route_started_at",
         "runs",

@@ -64,20 +64,13 @@ def _json_object(_ctx: click.Context, _param: click.Parameter, value: str | None
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the key.")
 @click.option("--api-key-file", type=PATH, metavar="PATH", help="File that holds the key.")
 @click.option("--ca-file", type=PATH, metavar="PATH", help="Certificates to trust besides the usual ones.")
-@click.option(
-    "--header",
-    "headers",
-    multiple=True,
-    callback=_headers,
-    metavar="NAME=VALUE",
-    help="A further HTTP header; repeatable.",
-)
+@click.option("--header", "headers", multiple=True, callback=_headers, metavar="NAME=VALUE", help="Repeatable.")
 @click.option(
     "--endpoint",
     type=click.Choice(["chat", "completions"]),
     default="chat",
     show_default=True,
-    help="Through the chat template, or raw text.",
+    help="Whole conversations through the chat template, or first turns as raw text.",
 )
 @click.option(
     "--source",
@@ -86,7 +79,9 @@ def _json_object(_ctx: click.Context, _param: click.Parameter, value: str | None
     show_default=True,
     help="Where counts come from: the server's own per request, or tokens per chunk.",
 )
-@click.option("--temperature", type=click.FloatRange(0, 2), default=0.0, show_default=True, help="0 is greedy.")
+@click.option(
+    "--temperature", type=click.FloatRange(0, 2), default=0.0, show_default=True, help="Of sampling; 0 is greedy."
+)
 @click.option("--thinking/--no-thinking", default=None, help="Set enable_thinking.  [default: the model decides]")
 @click.option("--prompts-dir", type=PATH, metavar="DIR", help="Your own prompt sets, one DOMAIN.jsonl each.")
 @click.option("--extra-body", callback=_json_object, metavar="JSON", help="Further keys of every request.")

@@ -78,7 +78,7 @@ def _allowed(kind: click.ParamType[Any]) -> Iterator[str]:
     if isinstance(kind, click.Choice):
         yield "One of " + ", ".join(f"`{choice}`" for choice in kind.choices) + "."
     elif isinstance(kind, click.IntRange | click.FloatRange):
-        yield f"From {kind.min} to {kind.max}."
+        yield f"At least {kind.min}." if kind.max is None else f"From {kind.min} to {kind.max}."
 
 
 if __name__ == "__main__":

@@ -133,8 +133,7 @@ Index(
     runs.c.started_at,
     postgresql_include=HISTORY_COLUMNS,
 )
-Index("ix_runs_route_domain_valid_id", runs.c.route, runs.c.domain, runs.c.valid, runs.c.id)
-Index("ix_runs_route_replica_id", runs.c.route, runs.c.replica, runs.c.id)
+Index("ix_runs_route_domain_id", runs.c.route, runs.c.domain, runs.c.id)
 Index("ix_runs_trip_id", runs.c.trip_id, postgresql_where=text("trip_id IS NOT NULL"))
 
 samples = Table(

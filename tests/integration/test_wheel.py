@@ -63,6 +63,7 @@ def test_the_wheel_holds_the_program_migrations_prompts_and_licence_and_nothing_
         expected = {path.relative_to(ROOT).as_posix() for path in (ROOT / directory).glob(pattern)}
         assert expected
         assert {f"monitor/_resources/{name}" for name in expected} <= set(names)
+    assert {"monitor/_resources/example/routes.yaml", "monitor/_resources/example/alerting.yaml"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"monitor"}

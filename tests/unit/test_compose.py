@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,15 @@ def test_every_service_is_restarted_and_says_whether_it_is_well(compose: dict[st
         assert service["restart"] == "unless-stopped"
         assert "healthcheck" in service or "build" in service, name
     assert "HEALTHCHECK" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+
+def test_the_image_is_built_from_everything_that_the_wheel_holds() -> None:
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    sources = {*wanted["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"], "monitor", "pyproject.toml"}
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    allowed = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert sources <= {name for line in copied for name in line.split()}
+    assert {f"!{source}" for source in sources} <= set(allowed)
 
 
 def test_every_mounted_file_is_in_the_tree_and_every_volume_is_declared(compose: dict[str, Any]) -> None:

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
+from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import pytest
 
+from monitor import __version__
+from monitor.alerting.message import incident_event
+from monitor.alerting.receivers import webhook_body
+from monitor.cli.probe import document_of
 from monitor.cli.reference import commands, reference_markdown
+from monitor.core.figures import Aggregate
+from monitor.core.judge import Verdict
+from monitor.core.records import Identity, Regime, Sample, Sampling
+from monitor.engines import counts
+from monitor.engines.failures import ADVICE
+from monitor.probing import outcome
+from monitor.service import worker
+from monitor.store import baselines, history, incidents
+from monitor.store.runs import run_document
+from monitor.store.snapshot import Snapshot
+from monitor.web.metrics import render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -30,13 +52,11 @@ def test_every_command_and_option_is_in_the_command_line_reference() -> None:
                 assert f"`{option.opts[0]}" in section, f"{context.command_path} {option.opts[0]}"
 
 
-@pytest.mark.parametrize(
-    ("context", "command"), [pytest.param(*found, id=found[0].command_path) for found in commands()]
-)
-def test_every_command_and_option_says_what_it_does(context: click.Context, command: click.Command) -> None:
-    assert command.help
-    for option in command.get_params(context):
-        assert not isinstance(option, click.Option) or option.help, f"{context.command_path} {option.opts[0]}"
+def test_every_command_and_option_says_what_it_does() -> None:
+    for context, command in commands():
+        assert command.help, context.command_path
+        for option in command.get_params(context):
+            assert not isinstance(option, click.Option) or option.help, f"{context.command_path} {option.opts[0]}"
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -69,3 +89,95 @@ def test_commands_shown_in_documents_exist(path: Path) -> None:
         assert name in known, f"{path.relative_to(ROOT)}: {line}"
         if name in groups and len(words) > 2 and words[2].isalpha() and words[2].islower():
             assert " ".join(words[:3]).split("|")[0] in known, f"{path.relative_to(ROOT)}: {line}"
+
+
+def documented(path: str) -> set[str]:
+    """The words in back quotes or in code of a document."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return set(re.findall(r"[A-Za-z_][\w]*", " ".join(re.findall(r"`([^`]+)`", text))))
+
+
+def keys_of(function: Callable[..., object]) -> set[str]:
+    """The keys of the dictionaries that a function writes out."""
+    return set(re.findall(r'"(\w+)":', inspect.getsource(function)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        Aggregate.as_dict,
+        Sample.as_dict,
+        Identity.as_dict,
+        Sampling.as_dict,
+        Verdict.as_dict,
+        run_document,
+        history._document,
+        incidents.incident_document,
+        incidents.get_incident,
+        incidents._delivery_document,
+        incident_event,
+        baselines._document,
+        baselines._metric,
+        document_of,
+    ],
+    ids=lambda function: f"{function.__module__}.{function.__qualname__}",
+)
+def test_every_key_of_the_json_is_documented(function: Callable[..., object]) -> None:
+    keys = keys_of(function)
+    assert keys
+    assert keys - documented("docs/json.md") == set()
+
+
+def test_every_figure_of_a_run_is_defined() -> None:
+    assert keys_of(Aggregate.as_dict) - {"domain", "source", "p50", "p95"} - documented("docs/figures.md") == set()
+    assert {field.name for field in fields(Regime)} - documented("docs/figures.md") == set()
+
+
+def test_every_reason_for_an_invalid_sample_or_run_is_explained() -> None:
+    reasons = set(ADVICE)
+    for module in (counts, outcome, worker):
+        source = inspect.getsource(module)
+        reasons |= set(
+            re.findall(r'(?:return |invalid_reason=|prompt_set, |^ +)"([a-z]+(?:_[a-z]+)*)", ', source, re.MULTILINE)
+        )
+    assert {"too_short", "no_speculation", "identity_changed_during_run", "busy"} <= reasons
+    assert reasons - documented("docs/figures.md") == set()
+
+
+def test_every_metric_is_listed() -> None:
+    page = render(Snapshot([], [], [], {}), {}, {}).decode()
+    named = {name.removesuffix("_total") for name in documented("docs/operations.md")}
+    families = set(re.findall(r"^# TYPE (\w+)", page, re.MULTILINE))
+    assert "specwatch_deliveries" in families
+    assert {name.removesuffix("_total") for name in families} - named == set()
+
+
+def test_every_key_of_the_web_hook_is_shown() -> None:
+    text = (ROOT / "docs/alerts.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    shown = json.loads(example)
+    event = {
+        **dict.fromkeys(("route", "summary", "text", "severity", "domain", "happened_at", "opened_at"), ""),
+        "labels": {"team": "chat"},
+        "domains": ["coding"],
+        "transition": "opened",
+        "link": None,
+    }
+    body = webhook_body("hook", 1, event, None)
+    assert list(shown) == list(body)
+    assert list(shown["alerts"][0]) == list(body["alerts"][0])
+    assert set(shown["commonLabels"]) == set(body["commonLabels"])
+    assert set(shown["commonAnnotations"]) == set(body["commonAnnotations"])
+
+
+def test_every_decision_says_its_question_what_was_decided_and_what_follows() -> None:
+    decisions = sorted((ROOT / "docs/adr").glob("*.md"))
+    assert [path.name[:4] for path in decisions] == [f"{number:04}" for number in range(1, len(decisions) + 1)]
+    for path in decisions:
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith(f"# {int(path.name[:4])}. ")
+        assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Question", "Decision", "Consequences"], path.name
+
+
+def test_the_changelog_has_this_version() -> None:
+    assert f"\n## {__version__}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
