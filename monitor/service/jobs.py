@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
+from procrastinate.exceptions import ConnectorException
 
 from monitor.core.records import Reason
+from monitor.errors import StoreError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -47,7 +49,10 @@ _deferrer = App(connector=SyncPsycopgConnector())
 
 
 def defer(connection: Connection, job: ProbeJob, at: datetime | None = None) -> None:
-    """Queues the job when the transaction commits; jobs of one replica run one after the other."""
+    """Queues the job when the transaction commits; jobs of one replica run one after the other.
+
+    Raises StoreError when the database is lost meanwhile.
+    """
     task = _deferrer.configure_task(
         TASK,
         queue=QUEUE,
@@ -56,7 +61,10 @@ def defer(connection: Connection, job: ProbeJob, at: datetime | None = None) -> 
         priority=PRIORITIES[job.reason],
         connection=connection.connection.driver_connection,
     )
-    task.defer(job=job.as_dict())
+    try:
+        task.defer(job=job.as_dict())
+    except ConnectorException as error:
+        raise StoreError(f"the job queue does not answer: {error.__cause__ or error}") from error
 
 
 def queue_app(conninfo: str) -> App:
