@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from monitor.core.judge import Comparability
 from monitor.core.records import Sampling, Source
 from monitor.errors import UsageError
 from monitor.store import baselines, runs
@@ -17,6 +16,8 @@ from tests.factories import COMPARABILITY, DOMAIN, IDENTITY, ROUTE, START, Lengt
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from monitor.core.judge import Comparability
 
 APPROVED_AT = START + timedelta(hours=1)
 
