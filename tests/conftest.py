@@ -77,13 +77,17 @@ def _url_of(server: str, name: str) -> str:
     return make_url(server).set(database=name).render_as_string(hide_password=False)
 
 
+def _admin(server: str) -> psycopg.Connection[tuple[object, ...]]:
+    return psycopg.connect(Database(server).conninfo(), autocommit=True)
+
+
 @contextmanager
 def _created(server: str, name: str, template: str = "template1") -> Iterator[str]:
     """A database for the time of the block; whoever is still connected at the end is thrown out."""
-    with psycopg.connect(server, autocommit=True) as admin:
+    with _admin(server) as admin:
         admin.execute(SQL("CREATE DATABASE {} TEMPLATE {}").format(Identifier(name), Identifier(template)))
     try:
         yield name
     finally:
-        with psycopg.connect(server, autocommit=True) as admin:
+        with _admin(server) as admin:
             admin.execute(SQL("DROP DATABASE {} WITH (FORCE)").format(Identifier(name)))

@@ -173,6 +173,10 @@ def upgrade() -> None:
         ),
     )
     op.create_index(
+        "ix_runs_invalid", "runs", ["route", "domain", "id"], unique=False, postgresql_where=sa.text("NOT valid")
+    )
+    op.create_index("ix_runs_route_replica_id", "runs", ["route", "replica", "id"], unique=False)
+    op.create_index(
         "ix_runs_trip_id", "runs", ["trip_id"], unique=False, postgresql_where=sa.text("trip_id IS NOT NULL")
     )
     op.create_table(

@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
+from procrastinate.exceptions import ConnectorException
 
 from monitor.core.records import Reason
+from monitor.errors import StoreError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
 QUEUE = "probes"
 TASK = "probe"
+LATER = "probe later"
+"""Waits without the replica's lock until it is due, then queues the probe: a job that holds a lock while it is not due
+would keep every other probe off the replica."""
 PRIORITIES = {Reason.CONFIRM: 20, Reason.BUMP: 10, Reason.MANUAL: 10, Reason.SCHEDULED: 0}
 """A confirmation decides an alert, so it overtakes scheduled probes waiting for the same replica."""
 
@@ -47,21 +52,24 @@ _deferrer = App(connector=SyncPsycopgConnector())
 
 
 def defer(connection: Connection, job: ProbeJob, at: datetime | None = None) -> None:
-    """Queues the job when the transaction commits; jobs of one replica run one after the other."""
+    """Queues the job when the transaction commits; jobs of one replica run one after the other.
+
+    `at`: not before this time. Raises StoreError when the database is lost meanwhile.
+    """
     task = _deferrer.configure_task(
-        TASK,
+        TASK if at is None else LATER,
         queue=QUEUE,
-        lock=f"replica {job.replica}",
+        lock=f"replica {job.replica}" if at is None else None,
         schedule_at=at,
         priority=PRIORITIES[job.reason],
         connection=connection.connection.driver_connection,
     )
-    task.defer(job=job.as_dict())
+    try:
+        task.defer(job=job.as_dict())
+    except ConnectorException as error:
+        raise StoreError(f"the job queue does not answer: {error.__cause__ or error}") from error
 
 
 def queue_app(conninfo: str) -> App:
     """The worker's side of the queue, with a pool of its own."""
     return App(connector=PsycopgConnector(conninfo=conninfo, min_size=1, max_size=4, timeout=10))
-
-
-__all__ = ["QUEUE", "TASK", "ProbeJob", "defer", "queue_app"]

@@ -14,7 +14,7 @@ from procrastinate.exceptions import ConnectorException, ProcrastinateException
 from monitor.core.records import Identity, Run
 from monitor.errors import StoreError, UsageError
 from monitor.probing.replay import StandAside
-from monitor.service.jobs import QUEUE, TASK, ProbeJob, defer, queue_app
+from monitor.service.jobs import LATER, QUEUE, TASK, ProbeJob, defer, queue_app
 from monitor.service.probes import run_probe, sampling_of
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class Worker:
     async def _work(self) -> None:
         app = queue_app(self.database.conninfo())
         app.task(name=TASK, queue=QUEUE, retry=HandBack())(self.probe)
+        app.task(name=LATER, queue=QUEUE, retry=HandBack())(self.probe_now)
         async with app.open_async():
             working = asyncio.create_task(
                 app.run_worker_async(
@@ -130,6 +131,10 @@ class Worker:
             run = self._not_measured(route, wanted, prompt_set, "busy", detail)
         await self._record(wanted, run)
 
+    async def probe_now(self, job: dict[str, Any]) -> None:
+        """A probe that waited for its time takes its place among those of its replica."""
+        await asyncio.to_thread(self._defer, ProbeJob.from_dict(job), None)
+
     async def _record(self, job: ProbeJob, run: Run) -> None:
         deadline = self.now() + STORE_PATIENCE
         while True:
@@ -160,7 +165,7 @@ class Worker:
         await asyncio.to_thread(self._defer, later, now + route.stand_aside.retry_after)
         return False
 
-    def _defer(self, job: ProbeJob, at: datetime) -> None:
+    def _defer(self, job: ProbeJob, at: datetime | None) -> None:
         with self.database.transaction() as connection:
             defer(connection, job, at)
 

@@ -25,8 +25,9 @@ def create_baseline(connection: Connection, run_ids: Sequence[int], created_by: 
 
     Raises UsageError naming the run that is missing, invalid or not comparable with the first.
     """
-    found = {row.id: row for row in connection.execute(select(runs).where(runs.c.id.in_(run_ids)))}
-    rows = [_usable(found, run_id) for run_id in run_ids]
+    chosen = list(dict.fromkeys(run_ids))  # a run named twice is still one run
+    found = {row.id: row for row in connection.execute(select(runs).where(runs.c.id.in_(chosen)))}
+    rows = [_usable(found, run_id) for run_id in chosen]
     if not rows:
         raise UsageError("a baseline needs at least one valid run")
     first = rows[0]

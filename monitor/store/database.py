@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
@@ -14,6 +14,7 @@ from monitor.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import psycopg
     from sqlalchemy import URL
 
 OLDEST_SERVER = 150000
@@ -31,6 +32,12 @@ def parse_url(url: str) -> URL:
     return parsed.set(drivername="postgresql+psycopg")
 
 
+def _speak_utc(connection: psycopg.Connection[Any], _: object) -> None:
+    """Times read back are the same text whatever zone the server lives in: documents and messages hold them."""
+    connection.execute("SET TIME ZONE 'UTC'")
+    connection.commit()
+
+
 class Database:
     """Hands out transactions. Losing the server raises StoreError, never the driver's own error."""
 
@@ -43,6 +50,7 @@ class Database:
             pool_pre_ping=True,
             connect_args={"connect_timeout": 5, "application_name": "specwatch"},
         )
+        event.listen(self.engine, "connect", _speak_utc)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:

@@ -174,7 +174,7 @@ def last_changes(connection: Connection, route: str, rule: str) -> dict[str, flo
         .distinct(runs.c.domain)
         .join(verdicts, verdicts.c.run_id == runs.c.id)
         .where(runs.c.route == route, verdicts.c.rule == rule, verdicts.c.outcome != "invalid")
-        .order_by(runs.c.domain, runs.c.id.desc())
+        .order_by(runs.c.domain, runs.c.id.desc(), verdicts.c.id.desc())
     )
     return {row.domain: row.change for row in connection.execute(statement)}
 

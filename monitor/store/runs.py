@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
 
+REMEMBERED_RUNS = 20
+"""Runs of a replica looked back at for what the latest one could not see of its identity."""
+
+
 def store_run(connection: Connection, key: str, run: Run, trip_id: int | None = None) -> int | None:
     """Writes a run with its samples; returns its id, or None when a run of this key is there already.
 
@@ -91,16 +95,24 @@ def store_identity(connection: Connection, identity: Identity, seen_at: datetime
 
 
 def last_identity(connection: Connection, route: str, replica: str) -> tuple[int, Identity] | None:
-    """The identity of this replica's latest run that measured anything."""
+    """The identity of this replica's latest run that measured anything, and its row.
+
+    What that run could not see is taken from the runs before it, so that a version unknown once is not a change missed.
+    """
     statement = (
         select(identities.c.id, identities.c.document)
         .join(runs, runs.c.identity_id == identities.c.id)
         .where(runs.c.route == route, runs.c.replica == replica, runs.c.prompts_valid > 0)
         .order_by(runs.c.id.desc())
-        .limit(1)
+        .limit(REMEMBERED_RUNS)
     )
-    row = connection.execute(statement).one_or_none()
-    return None if row is None else (row.id, Identity.from_dict(row.document))
+    rows = connection.execute(statement).all()
+    if not rows:
+        return None
+    known: dict[str, Any] = {}
+    for row in rows:
+        known |= {name: value for name, value in row.document.items() if known.get(name) is None}
+    return rows[0].id, Identity.from_dict(known)
 
 
 def store_bump(

@@ -134,6 +134,8 @@ Index(
     postgresql_include=HISTORY_COLUMNS,
 )
 Index("ix_runs_route_domain_id", runs.c.route, runs.c.domain, runs.c.id)
+Index("ix_runs_invalid", runs.c.route, runs.c.domain, runs.c.id, postgresql_where=text("NOT valid"))
+Index("ix_runs_route_replica_id", runs.c.route, runs.c.replica, runs.c.id)
 Index("ix_runs_trip_id", runs.c.trip_id, postgresql_where=text("trip_id IS NOT NULL"))
 
 samples = Table(

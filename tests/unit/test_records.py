@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.core.records import Counts, Identity, Sample, Sampling
-from tests.factories import IDENTITY
+from tests.factories import IDENTITY, make_sample
 
 counts = st.builds(
     Counts,
@@ -52,6 +52,33 @@ def test_a_sample_is_valid_until_a_reason_says_otherwise() -> None:
 def test_records_cannot_be_changed_after_they_were_measured() -> None:
     with pytest.raises(FrozenInstanceError):
         Sample("q00").question_id = "q01"  # type: ignore[misc]
+
+
+def test_the_document_of_a_sample_holds_the_raw_counts_and_timings() -> None:
+    assert make_sample("a", 2.4).as_dict() == {
+        "question_id": "a",
+        "source": "request",
+        "k": 3,
+        "steps": 1000,
+        "drafted": 3000,
+        "accepted": 1400,
+        "histogram": [0, 600, 400, 0],
+        "decode_steps": 1000,
+        "prompt_tokens": 40,
+        "cached_prompt_tokens": 0,
+        "completion_tokens": 2401,
+        "ttft_seconds": 0.05,
+        "decode_seconds": 10.0,
+        "decode_tokens": 2400,
+        "total_seconds": 10.05,
+        "chunk_tokens": [[1, 3, 2]],
+        "chunk_seconds": [[0.05, 0.06, 0.075]],
+        "loop_lag_seconds": 0.001,
+        "finish_reason": "length",
+        "output_hash": "ab12",
+        "invalid_reason": None,
+        "invalid_detail": None,
+    }
 
 
 def test_an_identity_reads_back_from_its_document() -> None:

@@ -1,0 +1,186 @@
+"""What the store costs: recording a run, reading 90 days of history among a million runs, judging.
+
+    python benchmarks/store.py [DATABASE_URL]
+
+Makes a database of its own on that server (TEST_DATABASE_URL, or a Postgres of its own, when none is given), fills it
+with 28 routes × 11 domains × a run every 40 minutes for 90 days, prints each median beside its bound, and drops it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+from sqlalchemy import Connection, text
+from sqlalchemy.engine import make_url
+
+from monitor.core.judge import Line, judge_run
+from monitor.core.records import Reason, Run
+from monitor.postgres import EmbeddedPostgres
+from monitor.service.jobs import ProbeJob
+from monitor.service.recording import Recorder
+from monitor.store import baselines, migrate, runs
+from monitor.store.database import Database
+from monitor.store.history import history
+from monitor.store.snapshot import snapshot
+from tests.factories import DOMAIN, IDENTITY, make_candidate, make_config, make_reference, make_route, make_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROUTES, DOMAINS, RUNS_EACH = 28, 11, 3240
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+NINETY_DAYS = timedelta(days=90)
+REPEATS = 21
+NAME = "specwatch_benchmark"
+
+FILL = """
+INSERT INTO runs (key, route, domain, replica, reason, identity_id, prompt_set_hash, concurrency, sampling, started_at,
+    finished_at, valid, invalid_reason, source, k, acceptance_length, acceptance_length_prompt_mean, acceptance_rate,
+    survival, tokens_per_step, coverage, steps, drafted, accepted, decode_steps, completion_tokens, requests,
+    prompts_valid, prompts_total, invalid_reasons, ttft_seconds_p50, ttft_seconds_p95, tokens_per_second_p50,
+    tokens_per_second_p95, regime, warnings)
+SELECT 'slot ' || r || ' ' || d || ' ' || n, 'route-' || r, 'domain-' || d, 'http://vllm-' || r,
+    'scheduled', :identity_id, 'set-1', 4, CAST(:sampling AS jsonb),
+    CAST(:now AS timestamptz) - (:runs_each - n) * interval '40 minutes' + d * interval '3 minutes',
+    CAST(:now AS timestamptz) - (:runs_each - n) * interval '40 minutes' + d * interval '4 minutes',
+    n % 200 <> 0, CASE WHEN n % 200 = 0 THEN 'busy' END, 'request', 3, 2.4, 2.41, 0.467, '{.7,.45,.25}', 2.4, 1,
+    1200, 3600, 1680 + n % 50, 1200, 2912, 32, 32, 32, '{}', 0.05 + n % 7 * 0.001, 0.09, 180, 260, '{}', '[]'
+FROM generate_series(1, :runs_each) n, generate_series(1, :routes) r, generate_series(1, :domains) d
+ORDER BY n, d, r
+"""
+
+
+def main() -> None:
+    url = next(iter(sys.argv[1:]), os.environ.get("TEST_DATABASE_URL"))
+    if url is not None:
+        return measure(url)
+    with tempfile.TemporaryDirectory() as directory, EmbeddedPostgres(Path(directory) / "data") as own:
+        return measure(own)
+
+
+def measure(server: str) -> None:
+    with _filled(server) as database:
+        _tell_machine(database)
+        recorder, judged = _recorder_with_baseline(database)
+        number = iter(range(1_000_000))
+        every_run = judged.samples * 1
+
+        def store() -> None:
+            with database.transaction() as connection:
+                runs.store_run(connection, f"stored {next(number)}", replace(judged, samples=every_run))
+
+        def record() -> None:
+            with database.transaction() as connection:
+                recorder.record(connection, _job(judged, f"recorded {next(number)}"), judged, NOW)
+
+        def record_of_new_replica() -> None:
+            replica = f"http://new-{next(number)}:8000"
+            with database.transaction() as connection:
+                recorder.record(connection, _job(judged, replica), replace(judged, replica=replica), NOW)
+
+        line, candidate, reference = Line("acceptance_length", 0.15), make_candidate(2.0), make_reference(2.4)
+        _report("store a run of 32 samples", store, 50)
+        _report("record it: store, judge, baseline, incident", record, None)
+        _report("record the first run of a new replica", record_of_new_replica, None)
+        _report("history by day over 90 days, one route", lambda: _history(database, "day"), 100)
+        _report("history by day over 90 days, one domain", lambda: _history(database, "day", "domain-3"), 100)
+        _report("history by week over 90 days in Berlin", lambda: _history(database, "week"), 100)
+        _report("what /metrics shows", lambda: _snapshot(database), None)
+        _report("judge one run of 24 prompts", lambda: judge_run(candidate, reference, line), None)
+
+
+@contextmanager
+def _filled(server: str) -> Iterator[Database]:
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
+        admin.execute(f"CREATE DATABASE {NAME}")
+    database = Database(make_url(server).set(database=NAME).render_as_string(hide_password=False))
+    try:
+        migrate.upgrade(database)
+        with database.transaction() as connection:
+            _fill(connection)
+        with psycopg.connect(database.conninfo(), autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
+        yield database
+    finally:
+        database.close()
+        with psycopg.connect(server, autocommit=True) as admin:
+            admin.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
+
+
+def _fill(connection: Connection) -> None:
+    values = {
+        "identity_id": runs.store_identity(connection, IDENTITY, NOW),
+        "sampling": '{"seed": 0}',
+        "now": NOW,
+        "runs_each": RUNS_EACH,
+        "routes": ROUTES,
+        "domains": DOMAINS,
+    }
+    connection.execute(text(FILL), values)
+
+
+def _recorder_with_baseline(database: Database) -> tuple[Recorder, Run]:
+    """A recorder and a well run of 32 prompts, half a hundred chunks each, that has a baseline to be judged by."""
+    chunks = (tuple([3] * 54),), (tuple(n / 100 for n in range(54)),)
+    run = make_run(2.4, prompts=32, started_at=NOW)
+    samples = tuple(replace(s, chunk_tokens=chunks[0], chunk_seconds=chunks[1]) for s in run.samples)
+    run = replace(run, samples=samples)
+    with database.transaction() as connection:
+        stored = runs.store_run(connection, "first", run)
+        assert stored is not None
+        baseline_id = baselines.create_baseline(connection, [stored], "benchmark", NOW)
+        baselines.approve_baseline(connection, baseline_id, "benchmark", "to judge by", NOW)
+    return Recorder(make_config(make_route(domains=[DOMAIN]))), run
+
+
+def _job(run: Run, key: str) -> ProbeJob:
+    return ProbeJob(key, run.route, run.domain, run.replica, Reason.SCHEDULED)
+
+
+def _history(database: Database, group_by: str, domain: str | None = None) -> None:
+    zone = "Europe/Berlin" if group_by == "week" else "UTC"
+    with database.transaction() as connection:
+        found = history(
+            connection, "route-1", domain=domain, since=NOW - NINETY_DAYS, until=NOW, group_by=group_by, zone=zone
+        )
+    assert sum(row["runs_total"] for row in found) > RUNS_EACH * (1 if domain else DOMAINS) * 0.99
+
+
+def _snapshot(database: Database) -> None:
+    with database.transaction() as connection:
+        assert len(snapshot(connection).valid_runs) >= ROUTES * DOMAINS
+
+
+def _tell_machine(database: Database) -> None:
+    with database.transaction() as connection:
+        version = connection.execute(text("SHOW server_version")).scalar_one()
+        stored = connection.execute(text("SELECT count(*) FROM runs")).scalar_one()
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, Postgres {version}")
+    print(f"{stored:,} runs of {ROUTES} routes × {DOMAINS} domains; medians of {REPEATS}\n")
+
+
+def _report(what: str, do: Callable[[], object], bound_ms: float | None) -> None:
+    do()
+    took = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        do()
+        took.append((time.perf_counter() - began) * 1000)
+    bound = "" if bound_ms is None else f"  bound {bound_ms:g} ms"
+    print(f"{what:<46} {statistics.median(took):>8.2f} ms{bound}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
