@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli.output import Column, emit, format_option, local_time
+from monitor.core.format import timeline
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def incidents(
         return
     emit(rows, COLUMNS, format_, "no incidents")
     if incident_id is not None and format_ == "table":
-        _print_timeline(rows[0])
+        click.echo(timeline(rows[0], local_time))
 
 
 COLUMNS = [
@@ -52,16 +53,3 @@ COLUMNS = [
     Column("opened", lambda row: local_time(row["opened_at"]), whole=True),
     Column("resolved", lambda row: local_time(row["resolved_at"]), whole=True),
 ]
-
-
-def _print_timeline(incident: dict[str, object]) -> None:
-    events = incident["events"]
-    assert isinstance(events, list)
-    for event in events:
-        click.echo(f"\n{local_time(event['happened_at'])}  {event['transition']}\n{event['text']}")
-        for delivery in event["deliveries"]:
-            error = f": {delivery['last_error']}" if delivery["last_error"] else ""
-            at = f" at {local_time(delivery['sent_at'])}" if delivery["sent_at"] else ""
-            click.echo(
-                f"  told       {delivery['receiver']}: {delivery['state']}{at}, attempts {delivery['attempts']}{error}"
-            )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 NOTHING = "–"
 """Shown for a figure that was not measured."""
@@ -33,3 +33,16 @@ def _fraction(share: float) -> str:
     """Three characters wide, so that columns of positions line up."""
     text = f"{share:.2f}"
     return "1.0" if text == "1.00" else text.removeprefix("0")
+
+
+def timeline(incident: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
+    """Every message of an incident as it was sent, oldest first, and to whom; `time_text` writes an ISO time."""
+    lines: list[str] = []
+    for event in incident["events"]:
+        lines += ["", f"{time_text(event['happened_at'])}  {event['transition']}", event["text"]]
+        for delivery in event["deliveries"]:
+            at = f" at {time_text(delivery['sent_at'])}" if delivery["sent_at"] else ""
+            error = f": {delivery['last_error']}" if delivery["last_error"] else ""
+            state = f"{delivery['state']}{at}, attempts {delivery['attempts']}{error}"
+            lines.append(f"  told       {delivery['receiver']}: {state}")
+    return "\n".join(lines)

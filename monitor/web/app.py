@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from monitor.core.format import timeline
 from monitor.errors import StoreError
+from monitor.store.incidents import get_incident
 from monitor.store.snapshot import Snapshot, snapshot
 from monitor.web import metrics
 
@@ -51,7 +53,32 @@ def build_app(
             return PlainTextResponse(f"{error}\n", status_code=503)
         return Response(metrics.render(found, counters(), mixes), media_type=metrics.CONTENT_TYPE)
 
-    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics_page)])
+    async def incident(request: Request) -> Response:
+        number = request.path_params["number"]
+        try:
+            found = await asyncio.to_thread(_incident, database, number)
+        except StoreError as error:
+            return PlainTextResponse(f"{error}\n", status_code=503)
+        if found is None:
+            return PlainTextResponse(f"there is no incident {number}\n", status_code=404)
+        if "application/json" in request.headers.get("accept", ""):
+            return JSONResponse(found)
+        head = f"incident {number} of {found['route']}: {found['state']}, {found['severity']}\n"
+        return PlainTextResponse(f"{head}{timeline(found, str)}\n")
+
+    return Starlette(
+        routes=[
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+            Route("/metrics", metrics_page),
+            Route("/incidents/{number:int}", incident),
+        ]
+    )
+
+
+def _incident(database: Database, number: int) -> dict[str, Any] | None:
+    with database.transaction() as connection:
+        return get_incident(connection, number)
 
 
 def _snapshot(database: Database) -> Snapshot:

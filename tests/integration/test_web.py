@@ -1,0 +1,69 @@
+"""The HTTP side of the service, without a socket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from monitor.core.incidents import BrokenDomain, IncidentState, Transition
+from monitor.store import incidents
+from monitor.store.runs import store_run
+from monitor.web.app import build_app
+from tests.factories import DOMAIN, ROUTE, START, make_run
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from monitor.store.database import Database
+
+
+@pytest.fixture
+async def client(database: Database) -> AsyncIterator[httpx.AsyncClient]:
+    app = build_app(database, list, lambda: {"runs": 3.0}, {ROUTE: {DOMAIN: 1.0}})
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://specwatch") as found:
+        yield found
+
+
+async def test_a_ready_service_says_so(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/healthz")).text == "alive\n"
+    answer = await client.get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, {"ready": True, "problems": []})
+
+
+async def test_a_service_with_a_problem_is_alive_but_not_ready(database: Database) -> None:
+    app = build_app(database, lambda: ["stopping"], dict, {})
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://specwatch") as client:
+        answer = await client.get("/readyz")
+        assert (answer.status_code, answer.json()["problems"]) == (503, ["stopping"])
+        assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_the_metrics_page_has_the_latest_figures_and_the_route_s_own(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    with database.transaction() as connection:
+        store_run(connection, "first", make_run(2.0))
+        store_run(connection, "second", make_run(2.5))
+    page = (await client.get("/metrics")).text
+    found = {sample.name: sample.value for family in text_string_to_metric_families(page) for sample in family.samples}
+    assert found["specwatch_acceptance_length"] == 2.5
+    assert found["specwatch_route_acceptance_length"] == 2.5
+    assert found["specwatch_runs_total"] == 3.0
+
+
+async def test_the_link_of_a_message_leads_to_its_incident(client: httpx.AsyncClient, database: Database) -> None:
+    with database.transaction() as connection:
+        state = IncidentState({DOMAIN: BrokenDomain("acceptance-drop", "page")})
+        number = incidents.save_state(connection, ROUTE, None, state, START)
+        incidents.add_event(connection, number, Transition.OPENED, {"text": "PAGE it fell"}, ["hook"], START)
+    page = await client.get(f"/incidents/{number}")
+    assert page.text.startswith(f"incident {number} of {ROUTE}: open, page\n")
+    assert "PAGE it fell" in page.text
+    assert "told       hook: pending, attempts 0" in page.text
+    as_json = await client.get(f"/incidents/{number}", headers={"Accept": "application/json"})
+    assert as_json.json()["domains"] == {DOMAIN: {"rule": "acceptance-drop", "severity": "page", "well_runs": 0}}
+    missing = await client.get("/incidents/999")
+    assert (missing.status_code, missing.text) == (404, "there is no incident 999\n")
