@@ -30,9 +30,7 @@ def jobs(database: Database) -> list[object]:
     return [row[0] for row in rows(database, "SELECT status FROM procrastinate_jobs ORDER BY id")]
 
 
-def test_an_idle_process_ends_within_two_seconds(
-    home: Home, simulator: SimulatedServer, database: Database
-) -> None:
+def test_an_idle_process_ends_within_two_seconds(home: Home, simulator: SimulatedServer, database: Database) -> None:
     serve = home.serve()
     eventually(lambda: runs(database) and not jobs(database), "the first run is stored")
     seconds = serve.stop()
