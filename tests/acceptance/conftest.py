@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from monitor.sim import SimulatedServer
+from tests.acceptance.hooks import Hook
 from tests.acceptance.processes import Home
 
 if TYPE_CHECKING:
@@ -31,3 +32,10 @@ def simulator(home: Home) -> Iterator[SimulatedServer]:
     with server.run_in_thread() as url:
         home.routes(url)
         yield server
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    """A web hook; whether it is told anything is up to the test's alerting.yaml."""
+    with Hook().running() as found:
+        yield found

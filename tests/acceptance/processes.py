@@ -58,6 +58,7 @@ class Home:
         self.directory = directory
         self.data = directory / "data"
         self._started: list[Serve] = []
+        self._urls: tuple[str, ...] = ()
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("DATABASE_URL")},
             "PYTHONPATH": str(ROOT),
@@ -84,7 +85,8 @@ class Home:
         return ServerConfig(drafter=drafter or Drafter(), domains=domains_in(self.directory / "prompts"))
 
     def routes(self, *urls: str, **settings: Any) -> None:
-        """One route per URL, named chat-0 and on; `settings` override those that fit a test."""
+        """One route per URL, named chat-0 and on; `settings` override those that fit a test. No URL: those before."""
+        self._urls = urls = urls or self._urls
         defaults = {
             "every": "1h",
             "confirm_after": ["100ms", "200ms"],
