@@ -33,7 +33,7 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield given
         return
     with EmbeddedPostgres(tmp_path_factory.mktemp("postgres")) as url:
-        yield url
+        yield make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 @pytest.fixture(scope="session")

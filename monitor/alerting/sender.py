@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LEASE = timedelta(minutes=1)
-"""Longer than any receiver's time-out: a lapsed lease means that the sender died, and another sends again."""
+LEASE = timedelta(seconds=30)
+"""A lapsed lease means that the sender died, and another sends again."""
+LONGEST_SEND_SECONDS = 25.0
+"""An attempt ends before its lease does, whatever time-out its receiver has."""
 FIRST_RETRY_SECONDS = 5.0
 LONGEST_RETRY_SECONDS = 3600.0
 GIVE_UP_AFTER_ATTEMPTS = 100
@@ -76,7 +78,10 @@ class Sender:
     async def _attempt(self, receiver: Receiver, delivery: Delivery) -> Failure | None:
         """What the receiver says; a receiver that breaks is a failed attempt and stops nobody else's message."""
         try:
-            return await receiver.send(delivery)
+            async with asyncio.timeout(LONGEST_SEND_SECONDS):
+                return await receiver.send(delivery)
+        except TimeoutError:
+            return Failure(f"no answer within {LONGEST_SEND_SECONDS:g} s")
         except Exception as error:
             logger.exception("receiver %s broke", delivery.receiver)
             return Failure(f"{type(error).__name__} in Specwatch itself; its log has more")

@@ -87,5 +87,6 @@ def set_up_logging(level: str) -> None:
     )
     logging.getLogger("monitor").setLevel(level.upper())
     logging.getLogger("specwatch").setLevel(level.upper())
-    logging.getLogger("procrastinate").setLevel(logging.ERROR)
+    logging.getLogger("procrastinate").setLevel(logging.CRITICAL)  # the worker says what is lost, and when it is back
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
     logging.getLogger("apscheduler").setLevel(logging.ERROR)

@@ -39,6 +39,7 @@ class Scheduler:
         self.routes = routes
         self.now = now
         self.leading = False
+        self._failed: Exception | None = None
 
     async def run(self) -> None:
         """Leads whenever the lock is free, until cancelled. Losing the database ends the lead, not the process."""
@@ -53,8 +54,8 @@ class Scheduler:
     async def _lead_once(self) -> None:
         session = await asyncio.to_thread(self._session)
         try:
-            if not await asyncio.to_thread(slots.lead, session):
-                return
+            while not await asyncio.to_thread(self._may_lead, session):  # noqa: ASYNC110  (a freed lock wakes nobody)
+                await asyncio.sleep(TRY_TO_LEAD_EVERY_SECONDS)
             logger.info("this process schedules")
             self.leading = True
             await self._schedule_until_lost(session)
@@ -66,6 +67,10 @@ class Scheduler:
         with self.database.errors():
             return self.database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
+    def _may_lead(self, session: Connection) -> bool:
+        with self.database.errors():
+            return slots.lead(session)
+
     async def _schedule_until_lost(self, session: Connection) -> None:
         scheduler = AsyncIOScheduler(
             timezone="UTC", job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
@@ -73,12 +78,14 @@ class Scheduler:
         for route in self.routes:
             for domain in route.domains:
                 scheduler.add_job(self._fire, self._trigger(route, domain), args=[route, domain])
+        self._failed = None
         scheduler.start()
         try:
             await self._catch_up()
-            while True:
+            while self._failed is None:
                 await asyncio.sleep(TRY_TO_LEAD_EVERY_SECONDS)
                 await asyncio.to_thread(self._still_leading, session)
+            raise self._failed
         finally:
             scheduler.shutdown(wait=False)
 
@@ -98,10 +105,11 @@ class Scheduler:
                 await asyncio.to_thread(self.queue_slot, route, domain)
 
     async def _fire(self, route: Route, domain: str) -> None:
+        """A slot that cannot be queued ends the lead: whoever leads next catches up on it."""
         try:
             await asyncio.to_thread(self.queue_slot, route, domain)
-        except StoreError as error:
-            logger.warning("slot of %s/%s waits for the database: %s", route.name, domain, error)
+        except Exception as error:  # noqa: BLE001  (APScheduler would log it and forget the slot)
+            self._failed = error
 
     def _expire_trips(self) -> None:
         with self.database.transaction() as connection:

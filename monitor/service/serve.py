@@ -8,8 +8,9 @@ import logging
 import os
 import signal
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -37,6 +38,11 @@ logger = logging.getLogger(__name__)
 
 SEND_EVERY_SECONDS = 1.0
 KEEP_ALIVE_EVERY_SECONDS = 2.0
+SEND_LAST_SECONDS = 10.0
+LAST_ANSWER_SECONDS = 2
+"""How long open connections to the web pages may last after everything else has ended."""
+OTHER_THREADS = 8
+"""Threads for the database beside one per probe: scheduler, sender, keeper and some pages at once."""
 
 
 def now() -> datetime:
@@ -79,54 +85,68 @@ class Service:
             now=now,
         )
         self.stopping = asyncio.Event()
+        self._measured = asyncio.Event()
 
     def stop(self) -> None:
         self.stopping.set()
 
     async def run(self) -> None:
-        """Runs until SIGTERM, SIGINT or `stop`; then scheduling ends, probes finish, messages go out, last the web."""
-        await asyncio.to_thread(migrate.upgrade, self.database)
-        await asyncio.to_thread(self._reconcile)
-        server = self._web_server()
+        """Runs until SIGTERM, SIGINT or `stop`; then scheduling ends, probes finish, messages go out, last the web.
+
+        A part that fails ends the others in the same order, and its error is raised: nothing runs on half alive.
+        """
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(self.worker.concurrency + OTHER_THREADS))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        web = asyncio.create_task(server.serve(), name="web")
-        working = asyncio.create_task(self.worker.run(), name="worker")
-        others = [
-            asyncio.create_task(self.scheduler.run(), name="scheduler"),
-            asyncio.create_task(self._send(), name="sender"),
-        ]
-        if self.keep_alive is not None:
-            others.append(asyncio.create_task(self._keep_alive(self.keep_alive), name="keep alive"))
+        with _listener(*self.listen) as listener:
+            await asyncio.to_thread(migrate.upgrade, self.database)
+            await asyncio.to_thread(self._reconcile)
+            server = self._web_server()
+            parts = {
+                "scheduler": asyncio.create_task(self.scheduler.run()),
+                "worker": asyncio.create_task(self.worker.run()),
+                "sender": asyncio.create_task(self._send()),
+                "keeper": asyncio.create_task(self._keep_alive()),
+                "web": asyncio.create_task(server.serve(sockets=[listener])),
+            }
+            await self._wait(parts)
+            await self._end(parts, server)
+        _raise_first(parts.values())
+
+    async def _wait(self, parts: Mapping[str, asyncio.Task[None]]) -> None:
+        """Until `stop`, or until one of the parts has ended, which it never does by itself."""
         stopping = asyncio.create_task(self.stopping.wait())
-        done, _ = await asyncio.wait([web, working, *others, stopping], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*parts.values(), stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        for name, part in parts.items():
+            if part.done():
+                logger.error("the %s has failed, so everything ends", name)
         logger.info("stopping: running probes finish or go back to the queue")
-        others[0].cancel()
+        self.stop()
+
+    async def _end(self, parts: Mapping[str, asyncio.Task[None]], server: uvicorn.Server) -> None:
+        parts["scheduler"].cancel()
         self.worker.stop()
-        await asyncio.gather(working, others[0], return_exceptions=True)
-        await self._send_last()
-        for task in (*others, stopping):
-            task.cancel()
+        await asyncio.wait([parts["scheduler"], parts["worker"]])
+        self._measured.set()
+        await asyncio.wait([parts["sender"]], timeout=SEND_LAST_SECONDS)
+        parts["sender"].cancel()
+        parts["keeper"].cancel()
         server.should_exit = True
-        await asyncio.gather(web, *others, stopping, return_exceptions=True)
-        _raise_first(done - {stopping})
+        await asyncio.wait(parts.values())
 
     def _web_server(self) -> uvicorn.Server:
-        host, port = self.listen
         mixes = {route.name: route.mix for route in self.config.routes}
-        app = build_app(self.database, self._problems, self._counted, mixes)
-        settings = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, lifespan="off")
+        settings = uvicorn.Config(
+            build_app(self.database, self._problems, self._counted, mixes),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=LAST_ANSWER_SECONDS,
+        )
         server = uvicorn.Server(settings)
-        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
-        sock = _bind(host, port)
-        serve = server.serve
-
-        async def on_socket() -> None:
-            await serve(sockets=[sock])
-
-        server.serve = on_socket  # type: ignore[method-assign, assignment]
         return server
 
     def _problems(self) -> list[str]:
@@ -135,6 +155,7 @@ class Service:
     def _counted(self) -> dict[str, float]:
         return {
             **self.counters,
+            "errors": self.worker.errors,
             "delivery_attempts": self.sender.sent_total + self.sender.failed_total,
             "delivery_failures": self.sender.failed_total,
         }
@@ -150,23 +171,22 @@ class Service:
             logger.warning("run %s of %s/%s is invalid: %s", recorded.run_id, run.route, run.domain, run.invalid_detail)
 
     async def _send(self) -> None:
-        while True:
+        """Sends what is due every second, and once more when the last run of this process is recorded."""
+        last = False
+        while not last:
+            last = self._measured.is_set()
             try:
                 await self.sender.send_due()
             except StoreError as error:
-                logger.warning("not sending: %s", error)
-            await asyncio.sleep(SEND_EVERY_SECONDS)
+                logger.warning("messages wait in the outbox: %s", error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._measured.wait(), SEND_EVERY_SECONDS)
 
-    async def _send_last(self) -> None:
-        try:
-            await asyncio.wait_for(self.sender.send_due(), 10)
-        except (StoreError, TimeoutError) as error:
-            logger.warning("messages wait in the outbox for the next start: %s", error)
-
-    async def _keep_alive(self, keep_alive: Callable[[], object]) -> None:
+    async def _keep_alive(self) -> None:
         while True:
             try:
-                await asyncio.to_thread(keep_alive)
+                if self.keep_alive is not None:
+                    await asyncio.to_thread(self.keep_alive)
             except StoreError as error:
                 logger.warning("%s", error)
             await asyncio.sleep(KEEP_ALIVE_EVERY_SECONDS)
@@ -181,20 +201,21 @@ class Service:
                     incidents.queue_deliveries(connection, incident_id, event_id, names, now())
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))
+        sock.listen()
     except OSError as error:
         sock.close()
         raise UsageError(f"--listen {host}:{port}: {error.strerror}; choose another address or port") from None
     return sock
 
 
-def _raise_first(done: Iterable[asyncio.Task[Any]]) -> None:
-    for task in done:
-        error = task.exception()
+def _raise_first(parts: Iterable[asyncio.Task[None]]) -> None:
+    for part in parts:
+        error = None if part.cancelled() else part.exception()
         if error is not None:
             raise error

@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from psycopg.errors import ReadOnlySqlTransaction
 from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from monitor.errors import StoreError
 
@@ -60,13 +62,17 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turns the loss of the server into StoreError; other database errors are bugs and pass through."""
+        """Turns the loss of the server into StoreError; other database errors are bugs and pass through.
+
+        A server that only reads counts as lost: a failover leaves the old primary like that for a while.
+        """
         try:
             yield
-        except OperationalError as error:
-            raise StoreError(self._unreachable(error)) from error
+        except PoolTimeoutError as error:
+            raise StoreError(f"the database {self._shown()} is too slow: no connection came free") from error
         except DBAPIError as error:
-            if error.connection_invalidated:
+            lost = isinstance(error, OperationalError) or isinstance(error.orig, ReadOnlySqlTransaction)
+            if lost or error.connection_invalidated:
                 raise StoreError(self._unreachable(error)) from error
             raise
 
@@ -86,4 +92,7 @@ class Database:
 
     def _unreachable(self, error: DBAPIError) -> str:
         cause = str(error.orig or error).strip().splitlines()[0]
-        return f"the database {self.url.render_as_string(hide_password=True)} does not answer: {cause}"
+        return f"the database {self._shown()} does not answer: {cause}"
+
+    def _shown(self) -> str:
+        return self.url.render_as_string(hide_password=True)

@@ -70,6 +70,11 @@ def measured_routes(connection: Connection) -> list[str]:
     return names
 
 
+def is_recorded(connection: Connection, key: str) -> bool:
+    """Whether a run of this key is stored."""
+    return connection.execute(select(runs.c.id).where(runs.c.key == key)).one_or_none() is not None
+
+
 def domains_of(connection: Connection, route: str) -> list[str]:
     """Domains the route has valid runs of."""
     statement = select(runs.c.domain).distinct().where(runs.c.route == route, runs.c.valid).order_by(runs.c.domain)
