@@ -121,9 +121,9 @@ def test_a_deep_target_answers_the_same_and_gains_from_speculation(
         stream_chats(server.base_url, ALL_PROMPTS[:2])
         with realtime():
             started = time.monotonic()
-            answers = [stream_chat(server.base_url, prompt) for prompt in ALL_PROMPTS]
+            answers = [stream_chat(server.base_url, prompt) for prompt in ALL_PROMPTS[::3]]
             seconds[kind] = time.monotonic() - started
-        assert [answer.token_ids for answer in answers] == [answer.token_ids for answer in plain_answers]
+        assert [answer.token_ids for answer in answers] == [answer.token_ids for answer in plain_answers[::3]]
     tables.add("real vLLM: deep target, one request at a time", **seconds, speedup=seconds["plain"] / seconds["draft"])
     assert seconds["draft"] < seconds["plain"]
 

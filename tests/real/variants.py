@@ -17,7 +17,7 @@ def graded_drafter(noise: float, kind: str = "draft") -> Path:
     return _derived("grade_drafter.py", MODELS / f"tiny-{kind}", noise) if noise else MODELS / f"tiny-{kind}"
 
 
-def deep_target(layers: int = 28) -> Path:
+def deep_target(layers: int = 12) -> Path:
     """tiny-target with so many layers more that change nothing: the same outputs, a slower step."""
     return _derived("deepen_target.py", MODELS / "tiny-target", layers)
 

@@ -2,8 +2,8 @@
 
     python deepen_target.py SOURCE DESTINATION LAYERS
 
-With tiny-target a verification step costs about what a draft step costs; 28 layers more give the drafter the advantage
-that drafters have in production, and with it a speedup that shrinks with concurrency.
+With tiny-target a verification step costs about what a draft step costs; a dozen layers more give the drafter the
+advantage that drafters have in production, and with it a speedup that shrinks with concurrency.
 """
 
 from __future__ import annotations
