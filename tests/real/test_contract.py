@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import httpx
+
 from tests import contract
 from tests.real.servers import DRAFT_TOKENS, RealServer
 
