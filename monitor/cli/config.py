@@ -28,9 +28,11 @@ def check(context: Context) -> None:
     sets = context.prompt_sets(loaded)
     click.echo(f"{loaded.directory}: {len(loaded.routes)} routes, {len(loaded.alerting.rules)} rules, no problems")
     for route in loaded.routes:
-        prompts = sum(len(sets[domain].prompts) for domain in route.domains)
-        hourly = prompts * route.max_tokens * (3600 / route.every.total_seconds())
+        prompts = [prompt for domain in route.domains for prompt in sets[domain].prompts]
+        answers = sum(len(prompt.turns) for prompt in prompts) if route.endpoint == "chat" else len(prompts)
+        hourly = answers * route.max_tokens * (3600 / route.every.total_seconds())
         click.echo(
-            f"  {route.name}: {len(route.domains)} domains every {format_duration(route.every)}, {prompts} prompts, "
+            f"  {route.name}: {len(route.domains)} domains every {format_duration(route.every)}, "
+            f"{len(prompts)} prompts, "
             f"at most {hourly:,.0f} generated tokens an hour over {len(route.replicas)} replicas"
         )

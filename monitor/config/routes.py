@@ -75,7 +75,7 @@ class Route(Settings):
         default=None,
         examples=["http://vllm-plain:8000"],
         description="Base URL of a server of the same target with speculation off, the reference for measured speedup. "
-        "Checked and kept; this version does not probe it yet.",
+        "Checked and kept; this version does not probe it yet. Unset: none is known.",
     )
     model: Text | None = Field(
         default=None,
