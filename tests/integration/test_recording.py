@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from procrastinate import App
 from sqlalchemy import text
 
 from monitor.core.incidents import Transition
@@ -33,6 +32,8 @@ from tests.factories import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from procrastinate import App
 
     from monitor.config.load import Config
     from monitor.store.database import Database
