@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
 from monitor.core.judge import Line, judge_run
@@ -33,7 +33,8 @@ from monitor.store import baselines, migrate, runs
 from monitor.store.database import Database
 from monitor.store.history import history
 from monitor.store.snapshot import snapshot
-from tests.factories import DOMAIN, IDENTITY, make_candidate, make_config, make_reference, make_route, make_run
+from tests.factories import make_candidate, make_config, make_reference, make_route, make_run
+from tests.many_runs import store_many_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,22 +44,8 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NINETY_DAYS = timedelta(days=90)
 REPEATS = 21
 NAME = "specwatch_benchmark"
-
-FILL = """
-INSERT INTO runs (key, route, domain, replica, reason, identity_id, prompt_set_hash, concurrency, sampling, started_at,
-    finished_at, valid, invalid_reason, source, k, acceptance_length, acceptance_length_prompt_mean, acceptance_rate,
-    survival, tokens_per_step, coverage, steps, drafted, accepted, decode_steps, completion_tokens, requests,
-    prompts_valid, prompts_total, invalid_reasons, ttft_seconds_p50, ttft_seconds_p95, tokens_per_second_p50,
-    tokens_per_second_p95, regime, warnings)
-SELECT 'slot ' || r || ' ' || d || ' ' || n, 'route-' || r, 'domain-' || d, 'http://vllm-' || r,
-    'scheduled', :identity_id, 'set-1', 4, CAST(:sampling AS jsonb),
-    CAST(:now AS timestamptz) - (:runs_each - n) * interval '40 minutes' + d * interval '3 minutes',
-    CAST(:now AS timestamptz) - (:runs_each - n) * interval '40 minutes' + d * interval '4 minutes',
-    n % 200 <> 0, CASE WHEN n % 200 = 0 THEN 'busy' END, 'request', 3, 2.4, 2.41, 0.467, '{.7,.45,.25}', 2.4, 1,
-    1200, 3600, 1680 + n % 50, 1200, 2912, 32, 32, 32, '{}', 0.05 + n % 7 * 0.001, 0.09, 180, 260, '{}', '[]'
-FROM generate_series(1, :runs_each) n, generate_series(1, :routes) r, generate_series(1, :domains) d
-ORDER BY n, d, r
-"""
+ROUTE, DOMAIN, REPLICA = "route-1", "domain-3", "http://vllm-1"
+"""Those of the runs that are recorded: with a past like any other's."""
 
 
 def main() -> None:
@@ -94,7 +81,7 @@ def measure(server: str) -> None:
         _report("record it: store, judge, baseline, incident", record, None)
         _report("record the first run of a new replica", record_of_new_replica, None)
         _report("history by day over 90 days, one route", lambda: _history(database, "day"), 100)
-        _report("history by day over 90 days, one domain", lambda: _history(database, "day", "domain-3"), 100)
+        _report("history by day over 90 days, one domain", lambda: _history(database, "day", DOMAIN), 100)
         _report("history by week over 90 days in Berlin", lambda: _history(database, "week"), 100)
         _report("what /metrics shows", lambda: _snapshot(database), None)
         _report("judge one run of 24 prompts", lambda: judge_run(candidate, reference, line), None)
@@ -109,7 +96,7 @@ def _filled(server: str) -> Iterator[Database]:
     try:
         migrate.upgrade(database)
         with database.transaction() as connection:
-            _fill(connection)
+            store_many_runs(connection, routes=ROUTES, domains=DOMAINS, runs_each=RUNS_EACH, until=NOW)
         with psycopg.connect(database.conninfo(), autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE")
         yield database
@@ -119,22 +106,10 @@ def _filled(server: str) -> Iterator[Database]:
             admin.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
 
 
-def _fill(connection: Connection) -> None:
-    values = {
-        "identity_id": runs.store_identity(connection, IDENTITY, NOW),
-        "sampling": '{"seed": 0}',
-        "now": NOW,
-        "runs_each": RUNS_EACH,
-        "routes": ROUTES,
-        "domains": DOMAINS,
-    }
-    connection.execute(text(FILL), values)
-
-
 def _recorder_with_baseline(database: Database) -> tuple[Recorder, Run]:
     """A recorder and a well run of 32 prompts, half a hundred chunks each, that has a baseline to be judged by."""
     chunks = (tuple([3] * 54),), (tuple(n / 100 for n in range(54)),)
-    run = make_run(2.4, prompts=32, started_at=NOW)
+    run = make_run(2.4, prompts=32, started_at=NOW, route=ROUTE, domain=DOMAIN, replica=REPLICA)
     samples = tuple(replace(s, chunk_tokens=chunks[0], chunk_seconds=chunks[1]) for s in run.samples)
     run = replace(run, samples=samples)
     with database.transaction() as connection:
@@ -142,7 +117,7 @@ def _recorder_with_baseline(database: Database) -> tuple[Recorder, Run]:
         assert stored is not None
         baseline_id = baselines.create_baseline(connection, [stored], "benchmark", NOW)
         baselines.approve_baseline(connection, baseline_id, "benchmark", "to judge by", NOW)
-    return Recorder(make_config(make_route(domains=[DOMAIN]))), run
+    return Recorder(make_config(make_route(ROUTE, domains=[DOMAIN]))), run
 
 
 def _job(run: Run, key: str) -> ProbeJob:
@@ -153,7 +128,7 @@ def _history(database: Database, group_by: str, domain: str | None = None) -> No
     zone = "Europe/Berlin" if group_by == "week" else "UTC"
     with database.transaction() as connection:
         found = history(
-            connection, "route-1", domain=domain, since=NOW - NINETY_DAYS, until=NOW, group_by=group_by, zone=zone
+            connection, ROUTE, domain=domain, since=NOW - NINETY_DAYS, until=NOW, group_by=group_by, zone=zone
         )
     assert sum(row["runs_total"] for row in found) > RUNS_EACH * (1 if domain else DOMAINS) * 0.99
 

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.message import incident_event
@@ -104,9 +104,17 @@ class Recorder:
         found = incidents.open_incident(connection, route.name)
         state = life.IncidentState()
         if found is not None:
-            state, transition = life.on_judged(found[1], run.domain, rule.name, verdict, self.alerting.resolve.runs)
+            state = self._inherited(found[1], run.domain, rule)
+            state, transition = life.on_judged(state, run.domain, rule.name, verdict, self.alerting.resolve.runs)
             self._move(connection, route, rule, run, verdict, found, (state, transition), recorded, now)
         return verdict.outcome is judge.Outcome.TRIPPED and not life.covers(state, run.domain, rule.severity)
+
+    def _inherited(self, state: life.IncidentState, domain: str, rule: Rule) -> life.IncidentState:
+        """A domain broken by a rule that alerting.yaml has no more would never heal: this rule takes its place."""
+        broken = state.domains.get(domain)
+        if broken is None or any(known.name == broken.rule for known in self.alerting.rules):
+            return state
+        return replace(state, domains={**state.domains, domain: replace(broken, rule=rule.name)})
 
     def _trip(
         self, connection: Connection, route: Route, rules: list[Rule], run: Run, recorded: Recorded, now: datetime

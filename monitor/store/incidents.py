@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, exists, func, insert, or_, select, update
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
@@ -171,7 +172,7 @@ def last_changes(connection: Connection, route: str, rule: str) -> dict[str, flo
     """Domain → latest judged change of the route by this rule, as a fraction."""
     statement = (
         select(runs.c.domain, verdicts.c.document["change"].as_float().label("change"))
-        .distinct(runs.c.domain)
+        .ext(distinct_on(runs.c.domain))
         .join(verdicts, verdicts.c.run_id == runs.c.id)
         .where(runs.c.route == route, verdicts.c.rule == rule, verdicts.c.outcome != "invalid")
         .order_by(runs.c.domain, runs.c.id.desc(), verdicts.c.id.desc())

@@ -1,0 +1,224 @@
+"""Figures over time: what is pooled, what never is, where days begin, and by which index they are read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import text
+
+from monitor.core.records import Counts, Source
+from monitor.store import runs
+from monitor.store.history import history, history_statement
+from tests.factories import IDENTITY, ROUTE, START, Lengths, make_run, make_sample
+from tests.many_runs import store_many_runs
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from monitor.store.database import Database
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+def stored(connection: Connection, lengths: Lengths = 2.4, at: datetime = START, **changes: Any) -> int:
+    key = f"run {len(runs.list_runs(connection, limit=1000))}"
+    run_id = runs.store_run(connection, key, make_run(lengths, started_at=at, **changes))
+    assert run_id is not None
+    return run_id
+
+
+def shown(connection: Connection, *keys: str, **asked: Any) -> list[tuple[Any, ...]]:
+    return [tuple(row[key] for key in keys) for row in history(connection, ROUTE, **asked)]
+
+
+def test_by_run_each_run_is_a_row_with_its_own_figures(connection: Connection) -> None:
+    first = stored(connection, [2.0, 3.0])
+    second = stored(connection, 1.5, START + HOUR)
+    one, other = history(connection, ROUTE)
+    assert one == {
+        "bucket": first,
+        "group_by": "run",
+        "domain": "coding",
+        "source": "request",
+        "k": 3,
+        "first_at": "2026-03-02T10:00:00+00:00",
+        "last_at": "2026-03-02T10:00:00+00:00",
+        "runs_valid": 1,
+        "runs_total": 1,
+        "acceptance_length": 2.5,
+        "acceptance_length_prompt_mean": 2.5,
+        "acceptance_rate": 0.5,
+        "tokens_per_step": 2.5,
+        "coverage": 1.0,
+        "ttft_seconds_p50": 0.05,
+        "tokens_per_second_p50": 250.0,
+    }
+    assert (other["bucket"], other["acceptance_length"]) == (second, 1.5)
+
+
+def test_within_a_bucket_counts_are_weighed_by_tokens_and_prompt_means_by_runs(connection: Connection) -> None:
+    long = make_sample("a", counts=Counts(3000, 9000, 3000, (0, 3000, 0, 0), 3000), completion_tokens=6001)
+    short = make_sample("a", counts=Counts(1000, 3000, 3000, (0, 0, 0, 1000), 1000), completion_tokens=4001)
+    stored(connection, samples=(long,))
+    stored(connection, samples=(short,), at=START + HOUR)
+    [row] = history(connection, ROUTE, group_by="day")
+    assert row["acceptance_length"] == 1 + 6000 / 4000
+    assert row["acceptance_length_prompt_mean"] == (2.0 + 4.0) / 2
+    assert row["acceptance_rate"] == 6000 / 12000
+    assert row["tokens_per_step"] == 10_000 / 4000
+    assert (row["first_at"], row["last_at"]) == ("2026-03-02T10:00:00+00:00", "2026-03-02T11:00:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("group_by", "buckets"),
+    [
+        ("hour", ["2026-03-02T10:00:00+00:00", "2026-03-02T11:00:00+00:00", "2026-03-04T10:00:00+00:00"]),
+        ("day", ["2026-03-02T00:00:00+00:00", "2026-03-04T00:00:00+00:00"]),
+        ("week", ["2026-03-02T00:00:00+00:00"]),
+    ],
+)
+def test_runs_are_gathered_by_the_hour_the_day_or_the_week_from_monday(
+    connection: Connection, group_by: str, buckets: list[str]
+) -> None:
+    for at in (START, START + HOUR / 2, START + HOUR, START + 2 * DAY):
+        stored(connection, at=at)
+    assert shown(connection, "bucket", group_by=group_by) == [(bucket,) for bucket in buckets]
+    assert sum(total for (total,) in shown(connection, "runs_total", group_by=group_by)) == 4
+
+
+def test_by_identity_runs_are_gathered_under_what_was_running(connection: Connection) -> None:
+    stored(connection, 2.4)
+    stored(connection, 2.0, START + HOUR, identity=replace(IDENTITY, drafter="org/other"))
+    stored(connection, 2.6, START + 2 * HOUR)
+    before = runs.store_identity(connection, IDENTITY, START)
+    after = runs.store_identity(connection, replace(IDENTITY, drafter="org/other"), START)
+    assert shown(connection, "bucket", "acceptance_length", "runs_total", group_by="identity") == [
+        (before, 2.5, 2),
+        (after, 2.0, 1),
+    ]
+
+
+def test_days_begin_at_midnight_where_the_reader_is(connection: Connection) -> None:
+    late_evening = datetime(2026, 3, 2, 23, 30, tzinfo=UTC)
+    stored(connection, at=late_evening)
+    stored(connection, at=late_evening + HOUR)
+    assert shown(connection, "bucket", "runs_total", group_by="day", zone="UTC") == [
+        ("2026-03-02T00:00:00+00:00", 1),
+        ("2026-03-03T00:00:00+00:00", 1),
+    ]
+    assert shown(connection, "bucket", "runs_total", group_by="day", zone="Europe/Berlin") == [
+        ("2026-03-02T23:00:00+00:00", 2)
+    ]
+
+
+def test_a_day_of_23_hours_is_one_day(connection: Connection) -> None:
+    """On 29 March 2026 clocks in Berlin go from 2:00 to 3:00, and the offset from UTC from one hour to two."""
+    for at in ("2026-03-28T22:59", "2026-03-28T23:00", "2026-03-29T21:59", "2026-03-29T22:00"):
+        stored(connection, at=datetime.fromisoformat(f"{at}+00:00"))
+    assert shown(connection, "bucket", "runs_total", group_by="day", zone="Europe/Berlin") == [
+        ("2026-03-27T23:00:00+00:00", 1),
+        ("2026-03-28T23:00:00+00:00", 2),
+        ("2026-03-29T22:00:00+00:00", 1),
+    ]
+
+
+def test_weeks_begin_on_monday_where_the_reader_is(connection: Connection) -> None:
+    stored(connection, at=datetime(2026, 3, 1, 16, 0, tzinfo=UTC))
+    assert shown(connection, "bucket", group_by="week", zone="Asia/Tokyo") == [("2026-03-01T15:00:00+00:00",)]
+    assert shown(connection, "bucket", group_by="week", zone="UTC") == [("2026-02-23T00:00:00+00:00",)]
+
+
+def test_figures_of_different_sources_or_k_are_never_pooled(connection: Connection) -> None:
+    stored(connection, 2.4)
+    stored(connection, 2.0, START + HOUR, source=Source.STREAM)
+    stored(connection, 3.6, START + 2 * HOUR, k=5)
+    assert shown(connection, "source", "k", "acceptance_length", "runs_total", group_by="week") == [
+        ("request", 3, 2.4, 1),
+        ("stream", 3, 2.0, 1),
+        ("request", 5, 3.6, 1),
+    ]
+
+
+def test_a_source_that_sees_only_steps_with_drafts_claims_no_coverage(connection: Connection) -> None:
+    stored(connection, source=Source.STREAM)
+    assert shown(connection, "coverage", group_by="day") == [(None,)]
+
+
+def test_domains_are_never_pooled(connection: Connection) -> None:
+    stored(connection, 2.4)
+    stored(connection, 2.0, domain="math")
+    assert shown(connection, "domain", "acceptance_length", group_by="day") == [("coding", 2.4), ("math", 2.0)]
+    assert shown(connection, "domain", domain="math") == [("math",)]
+
+
+def test_invalid_runs_are_counted_but_not_pooled(connection: Connection) -> None:
+    stored(connection, 2.4)
+    half = [make_sample("a", 1.0), make_sample("b", invalid_reason="http_500")]
+    stored(connection, samples=tuple(half), invalid_reason="too_few_prompts", at=START + HOUR)
+    stored(connection, invalid_reason="busy", at=START + 2 * HOUR)
+    pooled, silent = history(connection, ROUTE, group_by="day")
+    assert (pooled["runs_valid"], pooled["runs_total"], pooled["acceptance_length"]) == (1, 2, 2.4)
+    assert (pooled["acceptance_length_prompt_mean"], pooled["tokens_per_step"]) == pytest.approx((2.4, 2.4))
+    assert (silent["source"], silent["runs_valid"], silent["runs_total"]) == (None, 0, 1)
+    assert silent["acceptance_length"] is None
+    assert silent["ttft_seconds_p50"] is None
+
+
+def test_runs_that_could_not_see_drafted_tokens_do_not_flatter_the_acceptance_rate(connection: Connection) -> None:
+    blind = make_sample("a", counts=Counts(1000, None, 3000, (0, 0, 0, 1000), 1000))
+    stored(connection, samples=(blind,))
+    assert shown(connection, "acceptance_rate", group_by="day") == [(None,)]
+    stored(connection, samples=(make_sample("a", 1.3),), at=START + HOUR)
+    assert shown(connection, "acceptance_rate", group_by="day") == [(pytest.approx(0.1),)]
+
+
+def test_since_counts_in_and_until_does_not(connection: Connection) -> None:
+    for hours in range(4):
+        stored(connection, at=START + hours * HOUR)
+    rows = history(connection, ROUTE, since=START + HOUR, until=START + 3 * HOUR)
+    assert [row["first_at"] for row in rows] == ["2026-03-02T11:00:00+00:00", "2026-03-02T12:00:00+00:00"]
+
+
+def test_a_route_without_runs_has_an_empty_history(connection: Connection) -> None:
+    stored(connection, route="batch")
+    assert history(connection, ROUTE, group_by="day") == []
+
+
+@pytest.fixture
+def ninety_days(database: Database) -> Database:
+    """Eight routes of two domains: 51,840 runs, as they lie in the store once autovacuum has been by."""
+    with database.transaction() as connection:
+        store_many_runs(connection, routes=8, domains=2, runs_each=3240, until=START)
+    with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM ANALYZE runs"))
+    return database
+
+
+def nodes(plan: dict[str, Any]) -> list[tuple[str, str | None]]:
+    """(kind, index) of every node of a plan."""
+    below = [node for child in plan.get("Plans", ()) for node in nodes(child)]
+    return [(plan["Node Type"], plan.get("Index Name")), *below]
+
+
+def test_ninety_days_of_a_route_are_read_from_the_index_alone(ninety_days: Database) -> None:
+    for group_by, domain in (("hour", None), ("day", None), ("week", "domain-2"), ("identity", None)):
+        statement = history_statement("route-1", domain, START - 90 * DAY, START, group_by, "Europe/Berlin")
+        compiled = statement.compile(ninety_days.engine)
+        with ninety_days.transaction() as connection:
+            explained = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {compiled}", compiled.params).scalar_one()
+        document = json.loads(explained) if isinstance(explained, str) else explained
+        kinds = nodes(document[0]["Plan"])
+        assert ("Index Only Scan", "ix_runs_route_started_at") in kinds
+        assert not [kind for kind, _ in kinds if kind in ("Seq Scan", "Bitmap Heap Scan", "Index Scan")]
+
+
+def test_ninety_days_of_a_route_add_up(ninety_days: Database) -> None:
+    with ninety_days.transaction() as connection:
+        rows = history(connection, "route-1", since=START - 90 * DAY, until=START, group_by="day")
+    assert sum(row["runs_total"] for row in rows) == 2 * 3240
+    assert sum(row["runs_valid"] for row in rows) == 2 * (3240 - 3240 // 200)
+    assert {row["domain"] for row in rows} == {"domain-1", "domain-2"}
