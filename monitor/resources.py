@@ -16,3 +16,9 @@ def resource_directory(name: str) -> Path:
         if candidate.is_dir():
             return candidate
     raise SpecwatchError(f"this installation of Specwatch has no {name} directory; install it again")
+
+
+def example_directory() -> Path:
+    """The directory of the example configuration, which the demo runs: the top of a checkout, `example` in a wheel."""
+    inside = _PACKAGE / "_resources" / "example"
+    return inside if inside.is_dir() else _PACKAGE.parent

@@ -229,8 +229,18 @@ def upgrade() -> None:
         sa.Column("decode_seconds", sa.Double(), nullable=True),
         sa.Column("decode_tokens", sa.Integer(), nullable=False),
         sa.Column("total_seconds", sa.Double(), nullable=True),
-        sa.Column("chunk_tokens", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
-        sa.Column("chunk_seconds", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column(
+            "turn_chunks", postgresql.ARRAY(sa.SmallInteger()), nullable=False, comment="Token-bearing chunks per turn."
+        ),
+        sa.Column(
+            "chunk_tokens",
+            postgresql.ARRAY(sa.Integer()),
+            nullable=False,
+            comment="Of all turns, one after the other.",
+        ),
+        sa.Column(
+            "chunk_seconds", postgresql.ARRAY(sa.REAL()), nullable=False, comment="Since the turn's request was sent."
+        ),
         sa.Column("loop_lag_seconds", sa.Double(), nullable=False),
         sa.Column("finish_reason", sa.Text(), nullable=True),
         sa.Column("output_hash", sa.Text(), nullable=True),

@@ -47,6 +47,6 @@ def _config(context: Context) -> Config:
     directory = config_directory(context.config_dir, os.environ)
     if (directory / "routes.yaml").exists():
         return context.load_config()
-    from monitor.resources import resource_directory
+    from monitor.resources import example_directory
 
-    return Context(str(resource_directory("example")), context.database_url).load_config()
+    return Context(str(example_directory()), context.database_url).load_config()

@@ -186,7 +186,7 @@ def _replayed(
 
     from monitor.core.records import Run
     from monitor.engines.failures import GONE
-    from monitor.engines.vllm import VllmEngine
+    from monitor.engines.registry import ENGINES
     from monitor.probing.replay import replay
 
     async def replay_all(progress: Progress) -> list[Run]:
@@ -195,7 +195,7 @@ def _replayed(
             task = progress.add_task(prompt_set.domain, total=len(prompt_set.prompts[:limit]))
             run = await replay(
                 target,
-                VllmEngine(),
+                ENGINES["vllm"],
                 prompt_set,
                 route="",
                 sampling=sampling,

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from monitor.core.records import Identity, Sampling
-from monitor.engines.vllm import VllmEngine
+from monitor.engines.registry import ENGINES
 from monitor.probing.client import Target, Timeouts
 from monitor.probing.replay import StandAside, replay
 
@@ -66,7 +66,7 @@ async def run_probe(route: Route, job: ProbeJob, prompt_set: PromptSet) -> Run |
     """Replays the prompt set on the job's replica; StandAside while the replica queues. Raises UsageError."""
     return await replay(
         target_of(route, job.replica),
-        VllmEngine(),
+        ENGINES["vllm"],
         prompt_set,
         route=route.name,
         sampling=sampling_of(route),

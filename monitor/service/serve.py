@@ -137,9 +137,8 @@ class Service:
         await asyncio.wait(parts.values())
 
     def _web_server(self) -> uvicorn.Server:
-        mixes = {route.name: route.mix for route in self.config.routes}
         settings = uvicorn.Config(
-            build_app(self.database, self._problems, self._counted, mixes),
+            build_app(self.database, self._problems, self._counted, self.config.routes),
             log_level="warning",
             access_log=False,
             lifespan="off",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     ARRAY,
+    REAL,
     BigInteger,
     Boolean,
     Column,
@@ -158,8 +159,9 @@ samples = Table(
     Column("decode_seconds", Double),
     Column("decode_tokens", Integer, nullable=False),
     Column("total_seconds", Double),
-    Column("chunk_tokens", JSONB, nullable=False),
-    Column("chunk_seconds", JSONB, nullable=False),
+    Column("turn_chunks", ARRAY(SmallInteger), nullable=False, comment="Token-bearing chunks per turn."),
+    Column("chunk_tokens", ARRAY(Integer), nullable=False, comment="Of all turns, one after the other."),
+    Column("chunk_seconds", ARRAY(REAL), nullable=False, comment="Since the turn's request was sent."),
     Column("loop_lag_seconds", Double, nullable=False),
     Column("finish_reason", Text),
     Column("output_hash", Text),

@@ -16,10 +16,11 @@ from monitor.store.snapshot import Snapshot, snapshot
 from monitor.web import metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
 
+    from monitor.config.routes import Route as ConfiguredRoute
     from monitor.store.database import Database
 
 
@@ -27,11 +28,11 @@ def build_app(
     database: Database,
     problems: Callable[[], list[str]],
     counters: Callable[[], dict[str, float]],
-    mixes: Mapping[str, Mapping[str, float]],
+    routes: Sequence[ConfiguredRoute],
 ) -> Starlette:
     """`problems`: why this process cannot do its work now, empty when it can. `counters`: its own counts.
 
-    `mixes`: route → weight of each of its domains.
+    `routes`: the routes that are configured.
     """
 
     async def healthz(_: Request) -> Response:
@@ -51,7 +52,7 @@ def build_app(
             found = await asyncio.to_thread(_snapshot, database)
         except StoreError as error:
             return PlainTextResponse(f"{error}\n", status_code=503)
-        return Response(metrics.render(found, counters(), mixes), media_type=metrics.CONTENT_TYPE)
+        return Response(metrics.render(found, counters(), routes), media_type=metrics.CONTENT_TYPE)
 
     async def incident(request: Request) -> Response:
         number = request.path_params["number"]

@@ -12,10 +12,11 @@ from monitor import __version__
 from monitor.core.figures import mixed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Sequence
 
     from prometheus_client.metrics_core import Metric
 
+    from monitor.config.routes import Route
     from monitor.store.snapshot import Snapshot
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -33,17 +34,16 @@ FIGURES = {
 
 
 class _SnapshotCollector(Collector):
-    def __init__(
-        self, snapshot: Snapshot, counters: dict[str, float], mixes: Mapping[str, Mapping[str, float]]
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, counters: dict[str, float], routes: Sequence[Route]) -> None:
         self.snapshot = snapshot
-        self.mixes = mixes
+        self.routes = routes
         self.counters = counters
 
     def collect(self) -> Iterator[Metric]:
         yield _build_info()
         yield from self._figures()
         yield self._routes()
+        yield self._periods()
         yield from self._runs()
         yield from self._incidents()
         for name, value in sorted(self.counters.items()):
@@ -73,12 +73,21 @@ class _SnapshotCollector(Collector):
             "Prompt-mean acceptance length of a route's latest valid runs, weighted by the mix it declares.",
             labels=["route", "source"],
         )
-        for route, mix in self.mixes.items():
-            runs = [run for run in self.snapshot.valid_runs if run["route"] == route and run["domain"] in mix]
+        for route in self.routes:
+            own = (run for run in self.snapshot.valid_runs if run["route"] == route.name)
+            runs = [run for run in own if run["domain"] in route.mix]
             sources = {run["source"] for run in runs}
-            value = mixed({run["domain"]: run["acceptance_length_prompt_mean"] for run in runs}, mix)
+            value = mixed({run["domain"]: run["acceptance_length_prompt_mean"] for run in runs}, route.mix)
             if value is not None and len(sources) == 1:
-                family.add_metric([route, sources.pop()], value)
+                family.add_metric([route.name, sources.pop()], value)
+        return family
+
+    def _periods(self) -> Metric:
+        family = GaugeMetricFamily(
+            "specwatch_route_every_seconds", "Time between two scheduled runs of a domain.", labels=["route"]
+        )
+        for route in self.routes:
+            family.add_metric([route.name], route.every.total_seconds())
         return family
 
     def _runs(self) -> Iterable[Metric]:
@@ -112,8 +121,8 @@ def _build_info() -> Metric:
     return family
 
 
-def render(snapshot: Snapshot, counters: dict[str, float], mixes: Mapping[str, Mapping[str, float]]) -> bytes:
+def render(snapshot: Snapshot, counters: dict[str, float], routes: Sequence[Route]) -> bytes:
     """The page in Prometheus' text format; `counters` are this process's own, named without prefix and suffix."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_SnapshotCollector(snapshot, counters, mixes))
+    registry.register(_SnapshotCollector(snapshot, counters, routes))
     return generate_latest(registry)

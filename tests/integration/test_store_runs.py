@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 def full_run() -> Run:
     """A run with a value in every field that there is."""
-    valid = make_sample("a", 2.4, cached_prompt_tokens=16, chunk_tokens=((1, 3), (1, 2, 2)), prompt_tokens=None)
+    chunks = {"chunk_tokens": ((1, 3), (1, 2, 2)), "chunk_seconds": ((0.05, 0.06), (0.041, 0.052, 0.0635))}
+    valid = make_sample("a", 2.4, cached_prompt_tokens=16, prompt_tokens=None, **chunks)
     blind = replace(make_sample("b"), counts=Counts(5, None, 10, (0, 0, 5), 6), k=None, ttft_seconds=None)
     broken = Sample("c", invalid_reason="stream_cut", invalid_detail="after 12 tokens: connection reset")
     return make_run(

@@ -12,7 +12,7 @@ from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.store import incidents
 from monitor.store.runs import store_run
 from monitor.web.app import build_app
-from tests.factories import DOMAIN, ROUTE, START, make_run
+from tests.factories import DOMAIN, ROUTE, START, make_route, make_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def client(database: Database) -> AsyncIterator[httpx.AsyncClient]:
-    app = build_app(database, list, lambda: {"runs": 3.0}, {ROUTE: {DOMAIN: 1.0}})
+    app = build_app(database, list, lambda: {"runs": 3.0}, [make_route(domains=[DOMAIN])])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://specwatch") as found:
         yield found
 
@@ -34,7 +34,7 @@ async def test_a_ready_service_says_so(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_service_with_a_problem_is_alive_but_not_ready(database: Database) -> None:
-    app = build_app(database, lambda: ["stopping"], dict, {})
+    app = build_app(database, lambda: ["stopping"], dict, [])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://specwatch") as client:
         answer = await client.get("/readyz")
         assert (answer.status_code, answer.json()["problems"]) == (503, ["stopping"])

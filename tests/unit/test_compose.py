@@ -19,6 +19,7 @@ from monitor.prompts.sets import bundled_directory
 from monitor.service.serve import Service
 from monitor.store.snapshot import Snapshot
 from monitor.web.metrics import render
+from tests.factories import make_route
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -52,7 +53,7 @@ def exported() -> set[str]:
         "survival": [0.5],
     }
     snapshot = Snapshot([run], [("x", "x", True, 0.0)], [{"route": "x", "severity": "page"}], {("x", "dead"): 1})
-    page = render(snapshot, dict.fromkeys(service_counters(), 0.0), {"x": {"x": 1.0}}).decode()
+    page = render(snapshot, dict.fromkeys(service_counters(), 0.0), [make_route("x", domains=["x"])]).decode()
     return set(re.findall(r"^(\w+)(?=[{ ])", page, re.MULTILINE))
 
 
