@@ -46,7 +46,7 @@ class Hook:
 
     def transitions(self) -> list[str]:
         """Of the messages in the order they first arrived."""
-        return [transition for transition in dict.fromkeys(message.transition for message in self.messages)]
+        return list(dict.fromkeys(message.transition for message in self.messages))
 
     def handle(self, request: BaseHTTPRequestHandler) -> int | None:
         """Reads a request as told; returns the status to answer, None to cut the connection."""
