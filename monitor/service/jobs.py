@@ -21,6 +21,8 @@ TASK = "probe"
 LATER = "probe later"
 """Waits without the replica's lock until it is due, then queues the probe: a job that holds a lock while it is not due
 would keep every other probe off the replica."""
+POOL_SECONDS = 3.0
+"""How long the worker waits for a connection: twice that much is the most a lost database adds to stopping."""
 PRIORITIES = {Reason.CONFIRM: 20, Reason.BUMP: 10, Reason.MANUAL: 10, Reason.SCHEDULED: 0}
 """A confirmation decides an alert, so it overtakes scheduled probes waiting for the same replica."""
 
@@ -72,4 +74,4 @@ def defer(connection: Connection, job: ProbeJob, at: datetime | None = None) -> 
 
 def queue_app(conninfo: str) -> App:
     """The worker's side of the queue, with a pool of its own."""
-    return App(connector=PsycopgConnector(conninfo=conninfo, min_size=1, max_size=4, timeout=10))
+    return App(connector=PsycopgConnector(conninfo=conninfo, min_size=1, max_size=4, timeout=POOL_SECONDS))

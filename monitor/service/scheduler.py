@@ -13,6 +13,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 from monitor.core.records import Reason
 from monitor.core.schedule import current_slot, replica_index
 from monitor.errors import StoreError
+from monitor.service.complaint import Complaint
 from monitor.service.jobs import ProbeJob, defer
 from monitor.store import incidents, slots
 
@@ -40,6 +41,7 @@ class Scheduler:
         self.now = now
         self.leading = False
         self._failed: Exception | None = None
+        self._idle = Complaint(logger, "nothing is scheduled", "the database answers the scheduler again")
 
     async def run(self) -> None:
         """Leads whenever the lock is free, until cancelled. Losing the database ends the lead, not the process."""
@@ -47,7 +49,7 @@ class Scheduler:
             try:
                 await self._lead_once()
             except StoreError as error:
-                logger.warning("not scheduling: %s", error)
+                self._idle.raise_for(error)
             self.leading = False
             await asyncio.sleep(TRY_TO_LEAD_EVERY_SECONDS)
 
@@ -56,6 +58,7 @@ class Scheduler:
         try:
             while not await asyncio.to_thread(self._may_lead, session):  # noqa: ASYNC110  (a freed lock wakes nobody)
                 await asyncio.sleep(TRY_TO_LEAD_EVERY_SECONDS)
+            self._idle.end()
             logger.info("this process schedules")
             self.leading = True
             await self._schedule_until_lost(session)

@@ -10,14 +10,16 @@ import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from procrastinate.exceptions import ConnectorException
 
 from monitor.alerting.receivers import build_receivers, receivers_for
 from monitor.alerting.sender import Sender
 from monitor.config.load import check_secrets
 from monitor.errors import StoreError, UsageError
+from monitor.service.complaint import Complaint
 from monitor.service.recording import Recorder
 from monitor.service.scheduler import Scheduler
 from monitor.service.worker import Worker
@@ -96,6 +98,7 @@ class Service:
         A part that fails ends the others in the same order, and its error is raised: nothing runs on half alive.
         """
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_unheard)
         loop.set_default_executor(ThreadPoolExecutor(self.worker.concurrency + OTHER_THREADS))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -171,23 +174,27 @@ class Service:
 
     async def _send(self) -> None:
         """Sends what is due every second, and once more when the last run of this process is recorded."""
+        waiting = Complaint(logger, "messages wait in the outbox", "messages are sent again")
         last = False
         while not last:
             last = self._measured.is_set()
             try:
                 await self.sender.send_due()
+                waiting.end()
             except StoreError as error:
-                logger.warning("messages wait in the outbox: %s", error)
+                waiting.raise_for(error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._measured.wait(), SEND_EVERY_SECONDS)
 
     async def _keep_alive(self) -> None:
+        down = Complaint(logger, "Specwatch's own Postgres is down", "Specwatch's own Postgres is up again")
         while True:
             try:
                 if self.keep_alive is not None:
                     await asyncio.to_thread(self.keep_alive)
+                    down.end()
             except StoreError as error:
-                logger.warning("%s", error)
+                down.raise_for(error)
             await asyncio.sleep(KEEP_ALIVE_EVERY_SECONDS)
 
     def _reconcile(self) -> None:
@@ -211,6 +218,14 @@ def _listener(host: str, port: int) -> socket.socket:
         sock.close()
         raise UsageError(f"--listen {host}:{port}: {error.strerror}; choose another address or port") from None
     return sock
+
+
+def _unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A job that ended while the database was away is not finished in the queue: it is taken up again later."""
+    if isinstance(context.get("exception"), ConnectorException):
+        logger.debug("%s: %s", context.get("message"), context["exception"])
+    else:
+        loop.default_exception_handler(context)
 
 
 def _raise_first(parts: Iterable[asyncio.Task[None]]) -> None:

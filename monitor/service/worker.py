@@ -15,6 +15,7 @@ from procrastinate.exceptions import ConnectorException, ProcrastinateException
 from monitor.core.records import Identity, Run
 from monitor.errors import StoreError, UsageError
 from monitor.probing.replay import StandAside
+from monitor.service.complaint import Complaint
 from monitor.service.jobs import LATER, QUEUE, TASK, ProbeJob, defer, queue_app
 from monitor.service.probes import run_probe, sampling_of
 from monitor.store import runs
@@ -70,6 +71,7 @@ class Worker:
         self._stopping = asyncio.Event()
         self._probing: set[asyncio.Task[Any]] = set()
         self._worker_id: int | None = None
+        self._idle = Complaint(logger, "no probe is begun", "probes are begun again")
 
     async def run(self) -> None:
         """Works until `stop`; a lost database is waited for, and the jobs of a dead worker are taken up."""
@@ -79,10 +81,8 @@ class Worker:
                 try:
                     await asyncio.to_thread(self.database.check_server)
                     await self._work()
-                except StoreError as error:
-                    logger.warning("not working: %s", error)
-                except (ProcrastinateException, psycopg.Error, OSError) as error:
-                    logger.warning("not working: the queue does not answer (%s)", error)
+                except (StoreError, ProcrastinateException, psycopg.Error, OSError) as error:
+                    self._idle.raise_for(error)
                 await self._pause(STORE_RETRY_SECONDS)
         finally:
             handing_back.cancel()
@@ -105,7 +105,9 @@ class Worker:
         app = queue_app(self.database.conninfo())
         app.task(name=TASK, queue=QUEUE, pass_context=True, retry=HandBack())(self.probe)
         app.task(name=LATER, queue=QUEUE, retry=HandBack())(self.probe_now)
+        self._worker_id = None
         async with app.open_async():
+            self._idle.end()
             working = asyncio.create_task(
                 app.run_worker_async(
                     queues=[QUEUE],
@@ -222,14 +224,19 @@ class Worker:
 
     async def _record_patiently(self, job: ProbeJob, run: Run) -> Recorded | None:
         deadline = self.now() + STORE_PATIENCE
+        what = f"run of {run.route}/{run.domain}"
+        waiting = Complaint(logger, f"a finished {what} waits for the database", f"the {what} is stored")
         while True:
             try:
-                return await asyncio.to_thread(self._record_once, job, run)
+                recorded = await asyncio.to_thread(self._record_once, job, run)
             except StoreError as error:
                 if self.now() > deadline:
                     raise
-                logger.warning("a finished run of %s/%s waits for the database: %s", run.route, run.domain, error)
+                waiting.raise_for(error)
                 await asyncio.sleep(STORE_RETRY_SECONDS)
+            else:
+                waiting.end()
+                return recorded
 
     def _record_once(self, job: ProbeJob, run: Run) -> Recorded | None:
         with self.database.transaction() as connection:

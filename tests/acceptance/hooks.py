@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,12 +29,13 @@ class Message:
 class Hook:
     """Takes messages; `answer` is the status it gives, None to keep the sender waiting until `let_go`.
 
-    While `deaf` a request is not even read: it counts as reached, never as taken.
+    An answer takes `delay_seconds`. While `deaf` a request is not even read: it counts as reached, never as taken.
     """
 
     def __init__(self) -> None:
         self.answer: int | None = 200
         self.deaf = False
+        self.delay_seconds = 0.0
         self.reached = threading.Event()
         self.messages: list[Message] = []
         self.url = ""
@@ -57,6 +59,7 @@ class Hook:
         body = json.loads(request.rfile.read(int(request.headers["Content-Length"])))
         self.messages.append(Message(request.headers["X-Specwatch-Delivery"], body))
         self.reached.set()
+        time.sleep(self.delay_seconds)
         if self.answer is None:
             self._go.wait()
             return None

@@ -58,7 +58,7 @@ class Home:
         self.directory = directory
         self.data = directory / "data"
         self._started: list[Serve] = []
-        self._urls: tuple[str, ...] = ()
+        self.urls: tuple[str, ...] = ()
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("DATABASE_URL")},
             "PYTHONPATH": str(ROOT),
@@ -86,7 +86,7 @@ class Home:
 
     def routes(self, *urls: str, **settings: Any) -> None:
         """One route per URL, named chat-0 and on; `settings` override those that fit a test. No URL: those before."""
-        self._urls = urls = urls or self._urls
+        self.urls = urls = urls or self.urls
         defaults = {
             "every": "1h",
             "confirm_after": ["100ms", "200ms"],
