@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.core.format import NOTHING, figure, survival_text
+from monitor.core.format import NOTHING, figure, survival_text, timeline
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,25 @@ def test_survival_is_written_as_fractions_by_position(shares: tuple[float, ...] 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
 def test_every_position_takes_the_same_width(shares: list[float]) -> None:
     assert {len(part) for part in survival_text(shares).split(" ")} == {3}
+
+
+def test_a_timeline_shows_every_message_as_it_was_sent_and_what_became_of_it() -> None:
+    told = {"receiver": "hook", "state": "sent", "attempts": 2, "sent_at": "10:12", "last_error": None}
+    failing = {"receiver": "console", "state": "pending", "attempts": 1, "sent_at": None, "last_error": "HTTP 500"}
+    incident = {
+        "events": [
+            {
+                "happened_at": "10:11",
+                "transition": "opened",
+                "text": "PAGE …\n  evidence …",
+                "deliveries": [failing, told],
+            },
+            {"happened_at": "12:16", "transition": "resolved", "text": "RESOLVED …", "deliveries": []},
+        ]
+    }
+    assert timeline(incident, lambda time: f"{time} UTC") == (
+        "\n10:11 UTC  opened\nPAGE …\n  evidence …\n"
+        "  told       console: pending, attempts 1: HTTP 500\n"
+        "  told       hook: sent at 10:12 UTC, attempts 2\n"
+        "\n12:16 UTC  resolved\nRESOLVED …"
+    )
