@@ -148,23 +148,24 @@ class Client:
     @asynccontextmanager
     async def _answer(self, request: httpx.Request, patience: Patience) -> AsyncIterator[tuple[httpx.Response, float]]:
         """The response with status 200, and when its request was sent."""
-        for attempt in itertools.count():
-            patience.sent()
-            sent_at = self._monotonic()
-            with explained(patience.url):
-                response = await patience.wait(self._http.send(request, stream=True))
-            try:
-                if response.status_code == httpx.codes.OK:
-                    yield response, sent_at
-                    return
-                refusal = await self._refusal(response, patience)
-            finally:
-                with suppress(httpx.HTTPError):
-                    await response.aclose()
-            pause_seconds = refusal.pause_seconds(attempt, datetime.now(UTC))
-            if pause_seconds is None:
-                raise refusal.error()
-            await asyncio.sleep(pause_seconds)
+        with patience:
+            for attempt in itertools.count():
+                patience.sent()
+                sent_at = self._monotonic()
+                with explained(patience.url):
+                    response = await patience.wait(self._http.send(request, stream=True))
+                try:
+                    if response.status_code == httpx.codes.OK:
+                        yield response, sent_at
+                        return
+                    refusal = await self._refusal(response, patience)
+                finally:
+                    with suppress(httpx.HTTPError):
+                        await response.aclose()
+                pause_seconds = refusal.pause_seconds(attempt, datetime.now(UTC))
+                if pause_seconds is None:
+                    raise refusal.error()
+                await asyncio.sleep(pause_seconds)
 
     async def _refusal(self, response: httpx.Response, patience: Patience) -> Refusal:
         body = b""

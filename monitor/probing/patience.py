@@ -3,45 +3,90 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from monitor.engines.failures import failure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from monitor.errors import TargetError
     from monitor.probing.client import Timeouts
 
 Result = TypeVar("Result")
 
 
 class Patience:
-    """Limits of one request: until the first token, then between events, and in all. Counts from `sent()`."""
+    """Limits of one request: until the first token, then between events, and in all. Counts from `sent()`.
+
+    `with Patience(…) as patience:` has one timer for the whole request, which is set again when it rings too early:
+    an `asyncio.timeout` for every event would cost as much as reading the event. It cancels whoever waits then.
+    """
 
     def __init__(self, url: str, timeouts: Timeouts) -> None:
         self.url = url
         self._timeouts = timeouts
+        self._loop = asyncio.get_running_loop()
+        self._stalled = ("stalled", f"the stream fell silent for {timeouts.stall_seconds:g} s")
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiter: asyncio.Task[object] | None = None
+        self._ran_out = False
         self.sent()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def sent(self) -> None:
         """The request goes out now, for the first time or again."""
-        self._sent_at = asyncio.get_running_loop().time()
-        self._phase = ("first_token_timeout", f"no token within {self._timeouts.first_token_seconds:g} s")
-        self._until = self._sent_at + self._timeouts.first_token_seconds
+        now, seconds = self._loop.time(), self._timeouts.first_token_seconds
+        self._phase = ("first_token_timeout", f"no token within {seconds:g} s")
+        self._until, self._end = now + seconds, now + self._timeouts.total_seconds
 
     def progressed(self) -> None:
         """A token came: from now on silence counts."""
-        self._phase = ("stalled", f"the stream fell silent for {self._timeouts.stall_seconds:g} s")
-        self._until = asyncio.get_running_loop().time() + self._timeouts.stall_seconds
+        self._phase = self._stalled
+        self._until = self._loop.time() + self._timeouts.stall_seconds
 
     async def wait(self, awaitable: Awaitable[Result]) -> Result:
         """The result, or TargetError `first_token_timeout`, `stalled` or `total_timeout`."""
-        end = self._sent_at + self._timeouts.total_seconds
+        self._set_timer()
+        self._waiter = task = asyncio.current_task()
+        cancelled_by_others = task.cancelling() if task else 0
         try:
-            async with asyncio.timeout_at(min(self._until, end)):
-                return await awaitable
-        except TimeoutError:
-            if end <= self._until:
-                whole = f"not complete after {self._timeouts.total_seconds:g} s"
-                raise failure("total_timeout", self.url, whole) from None
-            raise failure(self._phase[0], self.url, self._phase[1]) from None
+            return await awaitable
+        except asyncio.CancelledError:
+            if task is None or not self._ran_out or task.cancelling() > cancelled_by_others + 1:
+                raise
+            raise self._failure() from None
+        finally:
+            if task is not None and self._ran_out:
+                task.uncancel()
+            self._waiter, self._ran_out = None, False
+
+    def _set_timer(self) -> None:
+        """It may ring before time has run out, but never after."""
+        due = min(self._until, self._end)
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return  # the next one to wait sets it again
+        if self._loop.time() < min(self._until, self._end):
+            self._set_timer()
+        else:
+            self._ran_out = True
+            self._waiter.cancel()
+
+    def _failure(self) -> TargetError:
+        if self._end <= self._until:
+            return failure("total_timeout", self.url, f"not complete after {self._timeouts.total_seconds:g} s")
+        return failure(self._phase[0], self.url, self._phase[1])
