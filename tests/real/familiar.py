@@ -57,5 +57,5 @@ def write_familiar_sets(directory: Path, *domains: str) -> Path:
 
 
 def familiar_sets(directory: Path) -> list[PromptSet]:
-    """All of them, by way of files in the directory: 24 prompts of one turn for coding and math, 12 of two for prose."""
+    """All of them, by way of files: 24 prompts of one turn for coding and for math, 12 of two turns for prose."""
     return list(load_prompt_sets(write_familiar_sets(directory)).values())

@@ -1,4 +1,4 @@
-"""The product at work on a real server: its command in a process of its own, its replay in this one, what it counted."""
+"""The product at work on a real server: its command as a process, its replay in this one, and what it counted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from monitor.core.records import Run, Sampling
 from monitor.engines.vllm import VllmEngine
@@ -18,10 +19,11 @@ from tests.real.client import Counters
 from tests.real.servers import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from monitor.prompts.sets import PromptSet
 
+Found = TypeVar("Found")
 COMMAND = [sys.executable, "-m", "monitor"]
 METHODS = {"draft": "draft_model", "ngram": "ngram", "eagle": "eagle", "suffix": "suffix"}
 """What vLLM calls the method of each kind of server."""
@@ -31,6 +33,15 @@ def environment(**more: str) -> dict[str, str]:
     """This process's, without a store of its own and with the tree under test."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("DATABASE_URL")}
     return inherited | {"PYTHONPATH": str(ROOT)} | more
+
+
+def eventually(look: Callable[[], Found], what: str, seconds: float = 60, pause_seconds: float = 0.1) -> Found:
+    """The first true result of `look`; fails, saying what did not happen, when there is none in time."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(pause_seconds)
+    return found
 
 
 def specwatch(*arguments: str, timeout_seconds: float = 500, **more: str) -> subprocess.CompletedProcess[str]:
