@@ -36,9 +36,8 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> list[PromptSet]:
 @pytest.fixture
 def without_flag(servers: ServerPool) -> RealServer:
     """A draft server that does not report counts per request, and has no room for the longest of our prompts."""
-    return servers.get(
-        "draft", dev_mode=True, flags=("--per-request-spec-decode-metrics", "none", "--max-model-len", "4096")
-    )
+    flags = ("--per-request-spec-decode-metrics", "none", "--max-model-len", "2048")
+    return servers.get("draft", dev_mode=True, flags=flags)
 
 
 @draft_server
@@ -51,6 +50,7 @@ def test_the_counts_of_all_eleven_domains_are_those_of_the_servers_metrics(
     counts = counted(document["samples"])
     assert counted_after(url, before, counts) == counts
     assert [domain["domain"] for domain in document["domains"]] == DOMAINS
+    assert len(DOMAINS) == 11
     for domain in document["domains"]:
         valid = [s for s in document["samples"] if s["domain"] == domain["domain"] and s["invalid_reason"] is None]
         own = counted(valid)
@@ -195,6 +195,7 @@ def only_requests_see_drafts(asked: Sequence[Run], read: Sequence[Run], k: int) 
         assert (figures.acceptance_length, figures.acceptance_rate, figures.coverage) == (None, None, None)
         assert figures.tokens_per_step > 1
         assert any("which is not the same quantity as acceptance length" in warning for warning in run.warnings)
+        assert any("learns from replayed" in warning for warning in run.warnings) == (run.identity.method == "suffix")
     assert pooled(asked).steps < pooled(asked).decode_steps
     assert 1 < tokens(asked) < acceptance_length(pooled(asked)) <= k + 1
 
