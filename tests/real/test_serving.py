@@ -19,7 +19,7 @@ from tests.real.serving import BASELINE_RUNS, DOMAINS, ROUTE, SETTINGS, Hook, Se
 from tests.real.variants import graded_drafter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tests.real.pool import ServerPool
     from tests.real.tables import Tables
@@ -71,30 +71,20 @@ def test_a_baseline_is_approved_from_the_first_valid_runs(serving: Serving) -> N
         assert baseline["prompts"] == len(TURNS[baseline["domain"]])
 
 
-def api_killed(server: RealServer) -> None:
-    server.kill_api_server()
+KILLS = {
+    "API server, kill -9": (RealServer.kill_api_server, {"cut_off"}),
+    "engine, kill -9": (RealServer.kill_engine, {"error_in_stream"}),
+    "API server, SIGTERM": (lambda server: server.kill_api_server(signal.SIGTERM), {"aborted", "stalled"}),
+    "engine, SIGSTOP": (RealServer.freeze_engine, {"stalled"}),
+}
+"""How the server is killed, and the reasons of the samples in flight, of which one at least is seen."""
 
 
-def engine_killed(server: RealServer) -> None:
-    server.kill_engine()
-
-
-def hung_by_sigterm(server: RealServer) -> None:
-    server.kill_api_server(signal.SIGTERM)
-
-
-@pytest.mark.parametrize(
-    ("kill", "reasons"),
-    [(api_killed, {"cut_off"}), (engine_killed, {"error_in_stream"}), (hung_by_sigterm, {"stalled", "cut_off"})],
-)
+@pytest.mark.parametrize("killed", KILLS)
 def test_a_server_killed_in_mid_stream_makes_an_invalid_run_and_nothing_else(
-    serving: Serving,
-    alive: RealServer,
-    hook: Hook,
-    tables: Tables,
-    kill: Callable[[RealServer], None],
-    reasons: set[str],
+    serving: Serving, alive: RealServer, hook: Hook, tables: Tables, killed: str
 ) -> None:
+    kill, reasons = KILLS[killed]
     told, last = len(hook.bodies), serving.last_run_id()
     wait_for_a_run_to_begin(alive)
     kill(alive)
@@ -105,7 +95,7 @@ def test_a_server_killed_in_mid_stream_makes_an_invalid_run_and_nothing_else(
     seen = {sample["invalid_reason"] for sample in shown["samples"]} - {None}
     tables.add(
         "real vLLM: a server killed under a run of specwatch serve",
-        killed=kill.__name__,
+        killed=killed,
         run=broken["invalid_reason"],
         valid=f"{broken['prompts_valid']}/{broken['prompts_total']}",
         samples=", ".join(sorted(seen)),
