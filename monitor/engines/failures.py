@@ -22,6 +22,7 @@ ADVICE = {
     "not_openai": "check the address; it must be the root of an OpenAI-compatible server",
     "not_vllm": "give the address of a vLLM server, or declare engine: vllm when a gateway hides it",
     "cut_off": "the server or a proxy closed the connection; look at their logs",
+    "aborted": "the server was probably told to stop; look at its log",
     "error_in_stream": "look at the server's log",
     "invalid_json": "something between here and the server alters its answers",
     "no_usage": "the server or a proxy drops stream_options or return_token_ids; connect to vLLM directly",

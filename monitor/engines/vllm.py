@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 COUNTS_FLAG = "--per-request-spec-decode-metrics summary"
 COUNTS_SINCE = (0, 29)
 """First release whose answers carry counts for each request (vllm#48915)."""
+GIVEN_UP = frozenset({"abort", "error"})
+"""Finish reasons of answers that the server ended for its own sake: cut short, though the stream ends in good order."""
 
 
 class VllmEngine:
@@ -84,12 +86,15 @@ class VllmEngine:
         return body | dict(sampling.extra_body)
 
     def read(self, event: bytes, url: str) -> Chunk:
-        """See `Engine.read`. Raises `invalid_json` and `error_in_stream`."""
+        """See `Engine.read`. Raises `invalid_json`, `error_in_stream` and `aborted`."""
         document = _chunk_document(event, url)
         usage = section(document, "usage")
         choices = document.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
         ids = choice.get("token_ids")
+        finish_reason = text(choice.get("finish_reason"))
+        if finish_reason in GIVEN_UP:
+            raise failure("aborted", url, f"the server gave up in mid-answer, with finish reason {finish_reason!r}")
         return Chunk(
             text=_visible_text(choice),
             after_the_answer=not choice,
@@ -97,7 +102,7 @@ class VllmEngine:
             completion_tokens=whole(usage.get("completion_tokens")),
             prompt_tokens=whole(usage.get("prompt_tokens")),
             cached_prompt_tokens=whole(section(usage, "prompt_tokens_details").get("cached_tokens")),
-            finish_reason=text(choice.get("finish_reason")),
+            finish_reason=finish_reason,
             stopped_by_text=isinstance(choice.get("stop_reason"), str),
             fingerprint=text(document.get("system_fingerprint")),
             request_counts=request_counts(section(section(document, "metrics"), "speculative_decoding")),

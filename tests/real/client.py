@@ -148,6 +148,11 @@ def read_counters(base_url: str) -> Counters:
     )
 
 
+def requests_running(base_url: str) -> int:
+    """How many requests the server is working on, by its own gauge."""
+    return _total(httpx.get(f"{base_url}/metrics", timeout=30).text, "vllm:num_requests_running")
+
+
 def counters_after(base_url: str, before: Counters, generated: int, timeout_seconds: float = 15) -> Counters:
     """The change since `before`, once the server has counted so many generated tokens: it counts a little late."""
     deadline = time.monotonic() + timeout_seconds

@@ -235,12 +235,19 @@ class RealServer:
         return self.start()
 
     def kill_api_server(self, signal_number: int = signal.SIGKILL) -> None:
-        """Kill the HTTP process alone: open streams break off without an end; with SIGTERM they hang silently."""
+        """Kill the HTTP process alone: open streams break off without an end.
+
+        With SIGTERM they end with finish reason `abort` and no counts, or hang silently.
+        """
         os.kill(self._running().pid, signal_number)
 
     def kill_engine(self) -> None:
         """Kill -9 the engine process: open streams get an error event with code 500, then `[DONE]`."""
         os.kill(self.processes()["VLLM::EngineCore"], signal.SIGKILL)
+
+    def freeze_engine(self) -> None:
+        """Stop the engine process without ending it: open streams fall silent, and `/health` still answers 200."""
+        os.kill(self.processes()["VLLM::EngineCore"], signal.SIGSTOP)
 
     def kill_worker(self) -> None:
         """Kill -9 the worker that runs the model; to a client it looks like the engine's death."""

@@ -97,6 +97,13 @@ class TestChunk:
             ENGINE.read(event, URL)
         assert caught.value.reason == "error_in_stream"
 
+    @pytest.mark.parametrize("finish_reason", ["abort", "error"])
+    def test_an_answer_that_the_server_gave_up_is_a_failure(self, finish_reason):
+        event = b'{"choices":[{"delta":{"content":"a"},"token_ids":[7],"finish_reason":"%s"}]}' % finish_reason.encode()
+        with pytest.raises(TargetError, match=f"gave up in mid-answer, with finish reason '{finish_reason}'") as caught:
+            ENGINE.read(event, URL)
+        assert caught.value.reason == "aborted"
+
     @pytest.mark.parametrize("event", [b'{"choices":', b"\xff\xfe", b"[1]", b""])
     def test_what_is_not_a_json_object_is_refused(self, event):
         assert reason_of(lambda: ENGINE.read(event, URL)) == "invalid_json"

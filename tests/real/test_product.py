@@ -1,0 +1,251 @@
+"""`specwatch probe` and the replay behind it, against real servers: what it counts is what the server counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from monitor.core.figures import acceptance_length, aggregate, coverage, tokens_per_step
+from monitor.core.records import Counts, Identity, Run, Sample
+from monitor.prompts.sets import bundled_directory
+from tests.real.client import Counters, counters_after, read_counters, requests_running
+from tests.real.familiar import familiar_sets
+from tests.real.product import METHODS, background_clients, counted, documents, eventually, probed, replayed, specwatch
+from tests.real.servers import DRAFT_TOKENS, MODELS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from monitor.prompts.sets import PromptSet
+    from tests.real.pool import ServerPool
+    from tests.real.servers import RealServer
+    from tests.real.tables import Tables
+
+DOMAINS = sorted(path.stem for path in bundled_directory().glob("*.jsonl"))
+SOURCES = "real vLLM: acceptance length by source and method, specwatch"
+PROMPTS_PER_DOMAIN = "8"
+draft_server = pytest.mark.parametrize("speculative", ["draft"], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> list[PromptSet]:
+    return familiar_sets(tmp_path_factory.mktemp("prompts"))
+
+
+@pytest.fixture
+def without_flag(servers: ServerPool) -> RealServer:
+    """A draft server that does not report counts per request, and has no room for the longest of our prompts."""
+    flags = ("--per-request-spec-decode-metrics", "none", "--max-model-len", "2048")
+    return servers.get("draft", dev_mode=True, flags=flags)
+
+
+@draft_server
+def test_the_counts_of_all_eleven_domains_are_those_of_the_servers_metrics(
+    speculative: RealServer, tables: Tables
+) -> None:
+    url = speculative.base_url
+    before = read_counters(url)
+    document = probed(url, "--prompts", PROMPTS_PER_DOMAIN)
+    counts = counted(document["samples"])
+    assert counted_after(url, before, counts) == counts
+    assert [domain["domain"] for domain in document["domains"]] == DOMAINS
+    assert len(DOMAINS) == 11
+    for domain in document["domains"]:
+        valid = [s for s in document["samples"] if s["domain"] == domain["domain"] and s["invalid_reason"] is None]
+        own = counted(valid)
+        assert len(valid) == domain["prompts_valid"] >= 7
+        assert (domain["steps"], domain["drafted"], domain["accepted"]) == (own.drafts, own.drafted, own.accepted)
+        assert domain["completion_tokens"] == own.generated
+        assert domain["acceptance_length"] == 1 + own.accepted / own.drafts
+        assert domain["acceptance_rate"] == own.accepted / own.drafted
+        assert domain["survival"] == pytest.approx([accepted / own.drafts for accepted in own.per_position])
+        assert (domain["source"], domain["coverage"]) == ("request", 1.0)
+        names = ("domain", "acceptance_length", "acceptance_length_prompt_mean", "acceptance_rate", "tokens_per_step")
+        tables.add("real vLLM: specwatch probe of a draft model", **{name: domain[name] for name in names})
+
+
+@draft_server
+def test_the_table_shows_every_domain_and_what_was_running(speculative: RealServer) -> None:
+    result = specwatch("probe", speculative.base_url, "--prompts", "1", "--max-tokens", "32")
+    print(result.stdout)
+    lines = result.stdout.splitlines()
+    assert result.returncode == 0, result.stderr
+    assert [line.split()[0] for line in lines[2:13]] == DOMAINS
+    assert all(line.split()[-1] == "request" for line in lines[2:13])
+    assert lines[-1].startswith("engine vllm · version 0.32.0 · model tiny · root ")
+    assert " · K 4 · fingerprint vllm-0.32.0-" in lines[-1]
+
+
+def test_a_request_says_what_the_counters_say_and_a_stream_as_much_as_it_can_see(
+    speculative: RealServer, sets: list[PromptSet], tables: Tables
+) -> None:
+    url, method = speculative.base_url, METHODS[speculative.kind]
+    before = read_counters(url)
+    asked = replayed(url, sets, source="request")
+    counts = counted(documents(asked))
+    change = counted_after(url, before, counts)
+    assert change == counts
+    read = replayed(url, sets, source="stream", declared_identity=Identity(method=method))
+    assert acceptance_length(pooled(asked)) == 1 + change.accepted / change.drafts
+    assert [run.invalid_reason for run in asked + read] == [None] * 6
+    compare = both_see_every_step if speculative.kind in ("draft", "eagle") else only_requests_see_drafts
+    tables.add(SOURCES, **row(speculative.kind, asked, read, change))
+    compare(asked, read, DRAFT_TOKENS[speculative.kind])
+
+
+@draft_server
+def test_background_traffic_does_not_get_into_the_counts_of_a_request(
+    speculative: RealServer, sets: list[PromptSet], tables: Tables
+) -> None:
+    url = speculative.base_url
+    quiet = replayed(url, sets, source="request")
+    before = read_counters(url)
+    with background_clients(url, 8):
+        eventually(lambda: requests_running(url) >= 8, "the background clients are at work")
+        busy = replayed(url, sets, source="request")
+        change = read_counters(url) - before
+    tables.add(SOURCES, **row("draft, 8 others", busy, [], change))
+    assert [run.invalid_reason for run in busy] == [None] * 3
+    assert all((run.regime.running_max or 0) > 8 for run in busy)
+    assert change.generated > 2 * counted(documents(busy)).generated
+    for alone, together in zip(quiet, busy, strict=True):
+        expected = acceptance_length(pooled([alone]))
+        assert acceptance_length(pooled([together])) == pytest.approx(expected, rel=0.03)
+
+
+def test_a_server_without_speculation_is_invalid_and_says_so(
+    servers: ServerPool, sets: list[PromptSet], tables: Tables
+) -> None:
+    url = servers.get("plain").base_url
+    runs = replayed(url, sets)
+    assert [run.invalid_reason for run in runs] == ["no_speculation"] * 3
+    tables.add(SOURCES, **row("plain", [], runs, None))
+    result = specwatch("probe", url, "--domain", "math", "--prompts", "2")
+    assert (result.returncode, result.stdout) == (13, "")
+    assert "speculation is off; start the server with --speculative-config" in result.stderr
+
+
+def test_without_the_flag_the_stream_is_read_and_the_flag_is_named(without_flag: RealServer) -> None:
+    document = probed(without_flag.base_url, "--domain", "math", "--domain", "coding", "--prompts", "4")
+    assert [domain["source"] for domain in document["domains"]] == ["stream", "stream"]
+    assert all(domain["acceptance_length"] > 1.5 for domain in document["domains"])
+    assert any("--per-request-spec-decode-metrics summary" in warning for warning in document["warnings"])
+    seen = document["identity"]
+    assert (seen["method"], seen["drafter"], seen["k"]) == ("draft_model", str(MODELS / "tiny-draft"), 4)
+    assert seen["declared"] == []
+
+
+def test_without_the_flag_counts_per_request_cannot_be_insisted_on(without_flag: RealServer) -> None:
+    result = specwatch("probe", without_flag.base_url, "--source", "request", "--domain", "math", "--prompts", "2")
+    assert (result.returncode, result.stdout) == (13, "")
+    assert "the answer has no counts per request; for exact counts start the server with" in result.stderr
+    assert "--per-request-spec-decode-metrics summary" in result.stderr
+
+
+def test_prompts_longer_than_the_model_allows_are_invalid_and_generate_nothing(without_flag: RealServer) -> None:
+    url = without_flag.base_url
+    before = read_counters(url)
+    document = probed(url, "--domain", "rag", "--max-tokens", "16")
+    (rag,) = document["domains"]
+    assert set(rag["invalid_reasons"]) == {"context_too_long"}
+    assert 0 < rag["prompts_valid"] < rag["prompts_total"]
+    assert any("context_too_long" in warning and "use shorter prompts" in warning for warning in document["warnings"])
+    generated = sum(sample["completion_tokens"] for sample in document["samples"])
+    assert counters_after(url, before, generated).generated == generated
+
+
+def test_a_model_that_is_not_served_is_told_with_those_that_are(without_flag: RealServer) -> None:
+    result = specwatch("probe", without_flag.base_url, "--model", "other", "--domain", "math")
+    assert result.returncode == 13
+    assert "model 'other' is not served; served: tiny" in result.stderr
+
+
+def test_an_ngram_server_that_shows_its_method_has_no_acceptance_length_in_its_stream(servers: ServerPool) -> None:
+    url = servers.get("ngram", dev_mode=True).base_url
+    document = probed(url, "--source", "stream", "--domain", "math", "--prompts", "4")
+    (math,) = document["domains"]
+    assert (document["identity"]["method"], document["identity"]["drafter"]) == ("ngram", None)
+    assert (math["acceptance_length"], math["coverage"], math["steps"]) == (None, None, 0)
+    assert math["tokens_per_step"] > 1
+    assert any("not the same quantity as acceptance length" in warning for warning in document["warnings"])
+
+
+def both_see_every_step(asked: Sequence[Run], read: Sequence[Run], k: int) -> None:
+    """Where every step drafts, a stream shows each of them as a chunk: all but the last, which may be cut.
+
+    Of one turn it so has one step less, and lacks the tokens accepted in it, at most K. Samples with merged chunks,
+    which a starved server makes, are left out, and are few.
+    """
+    pairs = [(one, other) for one, other in paired(asked, read) if len_of(other) == one.counts.steps + turns(one)]
+    assert len(pairs) > sum(len(run.samples) for run in asked) / 2
+    for request, stream in pairs:
+        assert stream.output_hash == request.output_hash
+        assert stream.counts.steps == request.counts.steps - turns(request)
+        assert 0 <= request.counts.accepted - stream.counts.accepted <= k * turns(request)
+        assert stream.counts.drafted == k * stream.counts.steps
+        assert request.counts.decode_steps == request.counts.steps == stream.counts.decode_steps
+    assert [run.warnings for run in read if any("the same quantity" in warning for warning in run.warnings)] == []
+
+
+def only_requests_see_drafts(asked: Sequence[Run], read: Sequence[Run], k: int) -> None:
+    """Where some steps have no draft, a stream shows tokens per step alone, and the product says so."""
+    for run in read:
+        figures = aggregate(run.domain, run.samples)
+        assert (figures.acceptance_length, figures.acceptance_rate, figures.coverage) == (None, None, None)
+        assert figures.tokens_per_step > 1
+        assert any("which is not the same quantity as acceptance length" in warning for warning in run.warnings)
+        assert any("learns from replayed" in warning for warning in run.warnings) == (run.identity.method == "suffix")
+    assert pooled(asked).steps < pooled(asked).decode_steps
+    assert 1 < tokens(asked) < acceptance_length(pooled(asked)) <= k + 1
+
+
+def paired(asked: Sequence[Run], read: Sequence[Run]) -> list[tuple[Sample, Sample]]:
+    """The samples of one prompt by both sources; those that are too short or too much merged left out."""
+    pairs = [
+        pair for one, other in zip(asked, read, strict=True) for pair in zip(one.samples, other.samples, strict=True)
+    ]
+    return [(one, other) for one, other in pairs if one.valid and other.valid]
+
+
+def turns(sample: Sample) -> int:
+    return len(sample.chunk_tokens)
+
+
+def len_of(sample: Sample) -> int:
+    """Chunks of all turns."""
+    return sum(map(len, sample.chunk_tokens))
+
+
+def pooled(runs: Sequence[Run]) -> Counts:
+    """The counts of every sample, invalid ones among them: the server counted those too."""
+    return sum((sample.counts for run in runs for sample in run.samples), Counts())
+
+
+def tokens(runs: Sequence[Run]) -> float:
+    """Tokens per step over every sample."""
+    samples = [sample for run in runs for sample in run.samples]
+    made = sum(sample.completion_tokens for sample in samples)
+    return tokens_per_step(pooled(runs), made, sum(map(turns, samples))) or 0.0
+
+
+def row(method: str, asked: Sequence[Run], read: Sequence[Run], change: Counters | None) -> dict[str, Any]:
+    """Figures side by side; `merged` are chunks of the stream runs with more than K + 1 tokens."""
+    k = DRAFT_TOKENS.get(method.split(",")[0], 0)
+    chunks = [tokens for run in read for sample in run.samples for turn in sample.chunk_tokens for tokens in turn]
+    return {
+        "method": method,
+        "K": k,
+        "AL request": acceptance_length(pooled(asked)),
+        "AL stream": acceptance_length(pooled(read)) if k else None,
+        "AL counters": None if change is None else 1 + change.accepted / change.drafts,
+        "tok/step request": tokens(asked) if asked else None,
+        "tok/step stream": tokens(read) if read else None,
+        "coverage": coverage(pooled(asked)),
+        "chunks": len(chunks) or None,
+        "merged": sum(tokens > k + 1 for tokens in chunks) if chunks else None,
+    }
+
+
+def counted_after(url: str, before: Counters, counts: Counters) -> Counters:
+    return counters_after(url, before, counts.generated)
