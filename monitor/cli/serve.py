@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from monitor.cli.context import Context
 
 
@@ -65,6 +68,7 @@ def serve(context: Context, listen: tuple[str, int], workers: int, grace: float,
     from monitor.service.serve import Service
 
     set_up_logging(log_level)
+    signal.signal(signal.SIGTERM, leave)
     config = context.load_config()
     prompt_sets = context.prompt_sets(config)
     with context.database_and_keeper() as (database, keep_alive):
@@ -78,6 +82,11 @@ def serve(context: Context, listen: tuple[str, int], workers: int, grace: float,
             keep_alive=keep_alive,
         )
         asyncio.run(service.run())
+
+
+def leave(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM before the service takes it: an own Postgres that is being started must not stay behind."""
+    raise SystemExit(0)
 
 
 def set_up_logging(level: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import procrastinate
 import psycopg
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 2.0
 STALLED_AFTER_SECONDS = 10.0
 """A worker silent for so long is dead: its jobs are handed to another."""
+MOST_ATTEMPTS = 10
+"""A job that so many workers left unfinished may be what kills them: it is not handed to another."""
 STORE_RETRY_SECONDS = 1.0
 STORE_PATIENCE = timedelta(minutes=30)
 """How long a finished run is kept in memory while the database is away."""
@@ -155,8 +157,14 @@ class Worker:
 
     async def _rescue(self, app: procrastinate.App) -> None:
         for job in await app.job_manager.get_stalled_jobs(queue=QUEUE, seconds_since_heartbeat=STALLED_AFTER_SECONDS):
-            logger.warning("job %s of a dead worker is taken up again", job.id)
-            await app.job_manager.retry_job(job)
+            key = ProbeJob.from_dict(cast("dict[str, Any]", job.task_kwargs["job"])).key
+            if job.attempts < MOST_ATTEMPTS:
+                logger.warning("job %s of a dead worker is taken up again", key)
+                await app.job_manager.retry_job(job)
+            else:
+                self.errors += 1
+                logger.error("job %s is given up: workers died of it, or with it, %s times", key, job.attempts)
+                await app.job_manager.finish_job(job, procrastinate.jobs.Status.FAILED, delete_job=False)
 
     async def probe(self, context: procrastinate.JobContext, job: dict[str, Any]) -> None:
         """One job: the run is made, then recorded however long the database takes to come back."""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from monitor.core.records import Reason
+from monitor.service.jobs import ProbeJob, defer
 from tests.acceptance.processes import PROMPTS, eventually
 from tests.acceptance.stored import count, execute, jobs, runs
 
@@ -55,6 +57,18 @@ def test_a_run_that_cannot_be_stored_at_all_leaves_its_job_as_failed_and_the_res
     assert f"job {key} failed and its run is lost" in serve.log()
     assert serve.counter("errors_total") == 2
     assert [serve.get(page) for page in ("/healthz", "/readyz")] == [200, 200]
+
+
+def test_a_job_that_kills_its_workers_is_given_up(home: Home, simulator: SimulatedServer, database: Database) -> None:
+    job = ProbeJob("the poison", "chat-0", "coding", home.urls[0], Reason.MANUAL)
+    with database.transaction() as connection:
+        defer(connection, job)
+    execute(database, "UPDATE procrastinate_jobs SET status = 'doing', attempts = 10")
+    serve = home.serve()
+    eventually(lambda: jobs(database) == [("the poison", "failed")], "it is given up, and its replica is free again")
+    assert [key for key, _ in runs(database)] != ["the poison"]
+    assert "job the poison is given up" in serve.log()
+    assert serve.counter("errors_total") == 1
 
 
 def test_a_part_that_fails_ends_the_process_with_an_error_instead_of_leaving_it_half_alive(

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.processes import PROMPTS, eventually, requests_running
+from monitor.postgres.cluster import folder_lock
+from tests.acceptance.processes import PROMPTS, Home, Serve, eventually, requests_running
 from tests.acceptance.stored import jobs, runs
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from monitor.sim import SimulatedServer
     from monitor.store.database import Database
-    from tests.acceptance.processes import Home
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -66,3 +68,13 @@ def test_no_job_is_begun_after_sigterm(home: Home, simulator: SimulatedServer, d
     serve.stop()
     assert len(runs(database)) == 1
     assert [status for _, status in jobs(database)] == ["todo"]
+
+
+def test_sigterm_during_the_start_leaves_no_postgres_behind(tmp_path: Path) -> None:
+    home = Home(tmp_path, None)
+    home.routes("http://127.0.0.1:1")
+    serve = Serve(home, "serve", [])
+    eventually(lambda: (home.data / "postgres" / "postmaster.pid").exists(), "its own Postgres is being started")
+    assert serve.stop() < 20
+    with folder_lock(home.data / "postgres"):  # held by a Postgres for as long as it lives
+        pass
