@@ -214,9 +214,7 @@ def run_document(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def candidate(
-    connection: Connection, run_id: int, metric: str, measured: Sequence[Sample] | None = None
-) -> Candidate:
+def candidate(connection: Connection, run_id: int, metric: str, measured: Sequence[Sample] | None = None) -> Candidate:
     """A stored run as the judge sees it: per-prompt values of the metric, recomputed from raw counts.
 
     `measured`: its samples, when they are still at hand; reading them back costs more than everything else here.
