@@ -11,10 +11,9 @@ changes their cost.
 """
 
 import argparse
-import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,27 +29,29 @@ from monitor.postgres import EmbeddedPostgres
 from monitor.store.database import Database
 
 EVERY = timedelta(minutes=40)
+DOMAINS = 11
 DRAIN_SECONDS = 90.0
 """Waited at most after the window, until the last slots due in it have run."""
 WORKERS = 32
+"""Probes at once: a run takes as long as its replica does, here about 8 s."""
 LATE_BOUND_SECONDS = 60.0
 GROWTH_BOUND = 1.25
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One fleet. `late_seconds`: from slot to start, of the slots due in the window that ran; CPU is per run."""
+    """One fleet. `late_seconds`: from slot to start, of the slots due in the window that ran; `cpu`: seconds per run.
+
+    `busy`: probes under way at once, on average.
+    """
 
     routes: int
     compression: float
     due: int
     late_seconds: list[float]
-    made: int
     invalid: int
     busy: float
-    serve_cpu_seconds: float
-    postgres_cpu_seconds: float
-    replicas_cpu_seconds: float
+    cpu: Mapping[str, float]
     serve_megabytes: float
     load: str
 
@@ -59,13 +60,17 @@ class Measured:
         return percentile(self.late_seconds, 0.95) or 0.0
 
     @property
+    def cpu_seconds(self) -> float:
+        return self.cpu["serve"] + self.cpu["postgres"]
+
+    @property
     def cores_at_real_pace(self) -> float:
-        runs_per_second = self.routes * 11 / EVERY.total_seconds()
-        return (self.serve_cpu_seconds + self.postgres_cpu_seconds) * runs_per_second
+        """What serve and Postgres take of the machine with these routes probed every 40 minutes."""
+        return self.cpu_seconds * self.routes * DOMAINS / EVERY.total_seconds()
 
 
 def measure(routes: int, pace: float, seconds: float, step_seconds: float) -> Measured:
-    compression = pace * EVERY.total_seconds() / (11 * routes)
+    compression = pace * EVERY.total_seconds() / (DOMAINS * routes)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with EmbeddedPostgres(folder / "data") as url, fleet.simulators(folder, routes, step_seconds) as replicas:
@@ -94,24 +99,28 @@ def watch(
     runs = recorded(database, set(due))
     database.close()
     started = {run.key: run.started_at for run in runs}
-    made = [run for run in runs if began <= run.finished_at < ended]
-    busy = sum((min(run.finished_at, ended) - max(run.started_at, began)).total_seconds() for run in runs
-               if run.started_at < ended and run.finished_at > began)
-    per_run = {name: (after[name] - before[name]) / max(1, len(made)) for name in watched}
+    made = sum(share(run, began, ended) for run in runs)
     return Measured(
         routes=len(config.routes),
         compression=compression,
         due=len(due),
         late_seconds=[(started[key] - slot).total_seconds() for key, slot in due.items() if key in started],
-        made=len(made),
-        invalid=sum(not run.valid for run in made),
-        busy=busy / (ended - began).total_seconds(),
-        serve_cpu_seconds=per_run["serve"],
-        postgres_cpu_seconds=per_run["postgres"],
-        replicas_cpu_seconds=per_run["replicas"],
+        invalid=sum(not run.valid for run in runs),
+        busy=sum(share(run, began, ended) * duration_seconds(run) for run in runs) / (ended - began).total_seconds(),
+        cpu={name: (after[name] - before[name]) / made for name in watched},
         serve_megabytes=megabytes,
         load=load,
     )
+
+
+def duration_seconds(run: Row[Any]) -> float:
+    return (run.finished_at - run.started_at).total_seconds()
+
+
+def share(run: Row[Any], began: datetime, ended: datetime) -> float:
+    """The part of a run that lies in the window: runs cut by its ends count by what was done in it."""
+    inside = (min(run.finished_at, ended) - max(run.started_at, began)).total_seconds()
+    return max(0.0, inside) / duration_seconds(run)
 
 
 def recorded(database: Database, wanted: set[str]) -> Sequence[Row[Any]]:
@@ -146,18 +155,31 @@ def slots_due(config: Config, began: datetime, ended: datetime) -> dict[str, dat
     return due
 
 
-def report(found: list[Measured]) -> bool:
+COLUMNS: Mapping[str, Callable[[Measured], str]] = {
+    "routes": lambda m: f"{m.routes}",
+    "compressed": lambda m: f"{m.compression:.1f} x",
+    "due": lambda m: f"{m.due}",
+    "ran": lambda m: f"{len(m.late_seconds)}",
+    "invalid": lambda m: f"{m.invalid}",
+    "late p50": lambda m: f"{percentile(m.late_seconds, 0.5) or 0:.2f} s",
+    "late p95": lambda m: f"{m.late_p95_seconds:.2f} s",
+    "probes at once": lambda m: f"{m.busy:.1f}",
+    "serve CPU/run": lambda m: f"{m.cpu['serve']:.3f} s",
+    "Postgres CPU/run": lambda m: f"{m.cpu['postgres']:.3f} s",
+    "simulators CPU/run": lambda m: f"{m.cpu['replicas']:.3f} s",
+    "serve RSS": lambda m: f"{m.serve_megabytes:.0f} MB",
+    "cores at real pace": lambda m: f"{m.cores_at_real_pace:.3f}",
+    "load": lambda m: m.load,
+}
+
+
+def report(found: Sequence[Measured]) -> bool:
     """Prints the table; True when every fleet kept up and the cost of a run did not grow."""
-    print("routes  compressed  due  ran  invalid  late p50  late p95  busy  serve CPU  Postgres CPU  replicas CPU  "
-          "serve RSS  cores, real pace  load")
-    for m in found:
-        print(f"{m.routes:6}  {m.compression:8.1f} x  {m.due:3}  {len(m.late_seconds):3}  {m.invalid:7}  "
-              f"{statistics.median(m.late_seconds or [0]):6.2f} s  {m.late_p95_seconds:6.2f} s  {m.busy:4.1f}  "
-              f"{m.serve_cpu_seconds:7.3f} s  {m.postgres_cpu_seconds:10.3f} s  {m.replicas_cpu_seconds:10.3f} s  "
-              f"{m.serve_megabytes:6.0f} MB  {m.cores_at_real_pace:16.3f}  {m.load}")
-    first, last = found[0], found[-1]
-    growth = (last.serve_cpu_seconds + last.postgres_cpu_seconds) / (first.serve_cpu_seconds + first.postgres_cpu_seconds)
-    print(f"CPU of a run with {last.routes} routes: {growth:.2f} x that with {first.routes}")
+    print(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}")
+    for measured in found:
+        print(f"| {' | '.join(shown(measured) for shown in COLUMNS.values())} |")
+    growth = found[-1].cpu_seconds / found[0].cpu_seconds
+    print(f"a run costs {growth:.2f} x as much with {found[-1].routes} routes as with {found[0].routes}")
     kept_up = all(m.late_p95_seconds <= LATE_BOUND_SECONDS and len(m.late_seconds) == m.due for m in found)
     return kept_up and growth <= GROWTH_BOUND
 
@@ -165,7 +187,7 @@ def report(found: list[Measured]) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Scale of one serve process.")
     parser.add_argument("--routes", default="10,30,100")
-    parser.add_argument("--pace", type=float, default=11 * 100 / EVERY.total_seconds(), help="runs per second")
+    parser.add_argument("--pace", type=float, default=DOMAINS * 100 / EVERY.total_seconds(), help="runs per second")
     parser.add_argument("--seconds", type=float, default=60.0, help="length of each window")
     parser.add_argument("--step-milliseconds", type=float, default=15.0, help="engine step of the simulated replicas")
     options = parser.parse_args()

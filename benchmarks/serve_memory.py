@@ -91,8 +91,8 @@ def main() -> None:
             "after runs": idle(folder, replicas.replicas, day * 2, rest_seconds=RUNS_SECONDS),
         }
     for state, (megabytes, cores) in found.items():
-        share = megabytes / BOUND_MEGABYTES
-        print(f"serve, {state:11} {megabytes:5.0f} MB, {share:.2f} of the bound; {cores:.3f} of a core; load {machine.load()}")
+        ratio = f"{megabytes / BOUND_MEGABYTES:.2f} of the bound"
+        print(f"serve, {state:11} {megabytes:5.0f} MB, {ratio}; {cores:.3f} of a core; load {machine.load()}")
     imports()
     if max(megabytes for megabytes, _ in found.values()) > BOUND_MEGABYTES:
         raise SystemExit(1)

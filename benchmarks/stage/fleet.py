@@ -22,7 +22,6 @@ from monitor.store import migrate, slots
 from monitor.store.baselines import approve_baseline, create_baseline
 from monitor.store.database import Database
 from monitor.store.runs import store_run
-
 from stage import processes
 
 _ALERTING = """
@@ -32,8 +31,16 @@ rules:
 receivers:
   - {name: log, log: {}}
 """
-_COPIED = "domain, prompt_set_hash, source, k, concurrency, sampling, identity_id, run_ids, metrics, created_at, created_by"
-"""Columns of a baseline that do not depend on its route."""
+_OF_BASELINE = (
+    "domain, prompt_set_hash, source, k, concurrency, sampling, identity_id, run_ids, metrics, created_at, created_by"
+)
+_COPY_BASELINES = f"""
+INSERT INTO baselines (route, {_OF_BASELINE}) SELECT :route, {_OF_BASELINE} FROM baselines WHERE route = 'route-000'
+"""
+_APPROVE_COPIES = """
+INSERT INTO baseline_approvals (baseline_id, approved_by, why, approved_at)
+SELECT id, created_by, '', created_at FROM baselines WHERE route <> 'route-000'
+"""
 
 
 def free_port() -> int:
@@ -103,14 +110,6 @@ async def _baselines(database: Database, config: Config, prompt_sets: dict[str, 
                 sys.exit(f"the simulated replica cannot be measured: {run}")
             approve_baseline(connection, create_baseline(connection, [run_id], "benchmark", now), "benchmark", "", now)
         others = [{"route": other.name} for other in config.routes[1:]]
-        copied = text(
-            f"INSERT INTO baselines (route, {_COPIED}) SELECT :route, {_COPIED} FROM baselines WHERE route = 'route-000'"
-        )
         if others:
-            connection.execute(copied, others)
-        connection.execute(
-            text(
-                "INSERT INTO baseline_approvals (baseline_id, approved_by, why, approved_at)"
-                " SELECT id, created_by, '', created_at FROM baselines WHERE route <> 'route-000'"
-            )
-        )
+            connection.execute(text(_COPY_BASELINES), others)
+            connection.execute(text(_APPROVE_COPIES))

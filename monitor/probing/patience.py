@@ -20,17 +20,20 @@ class Patience:
     """Limits of one request: until the first token, then between events, and in all. Counts from `sent()`.
 
     `with Patience(…) as patience:` has one timer for the whole request, which is set again when it rings too early:
-    an `asyncio.timeout` for every event would cost as much as reading the event. It cancels whoever waits then.
+    an `asyncio.timeout` for every event would cost as much as reading the event. All of it happens in one task, which
+    the timer cancels if it waits then.
     """
 
     def __init__(self, url: str, timeouts: Timeouts) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # requests are made by coroutines, and those run in tasks
         self.url = url
         self._timeouts = timeouts
+        self._task = task
         self._loop = asyncio.get_running_loop()
         self._stalled = ("stalled", f"the stream fell silent for {timeouts.stall_seconds:g} s")
         self._timer: asyncio.TimerHandle | None = None
-        self._waiter: asyncio.Task[object] | None = None
-        self._ran_out = False
+        self._waiting = self._ran_out = False
         self.sent()
 
     def __enter__(self) -> Self:
@@ -54,18 +57,18 @@ class Patience:
     async def wait(self, awaitable: Awaitable[Result]) -> Result:
         """The result, or TargetError `first_token_timeout`, `stalled` or `total_timeout`."""
         self._set_timer()
-        self._waiter = task = asyncio.current_task()
-        cancelled_by_others = task.cancelling() if task else 0
+        self._waiting = True
+        cancelled_by_others = self._task.cancelling()
         try:
             return await awaitable
         except asyncio.CancelledError:
-            if task is None or not self._ran_out or task.cancelling() > cancelled_by_others + 1:
+            if not self._ran_out or self._task.cancelling() > cancelled_by_others + 1:
                 raise
             raise self._failure() from None
         finally:
-            if task is not None and self._ran_out:
-                task.uncancel()
-            self._waiter, self._ran_out = None, False
+            if self._ran_out:
+                self._task.uncancel()
+            self._waiting = self._ran_out = False
 
     def _set_timer(self) -> None:
         """It may ring before time has run out, but never after."""
@@ -78,13 +81,13 @@ class Patience:
 
     def _ring(self) -> None:
         self._timer = None
-        if self._waiter is None:
-            return  # the next one to wait sets it again
+        if not self._waiting:
+            return  # the next wait sets it again
         if self._loop.time() < min(self._until, self._end):
             self._set_timer()
         else:
             self._ran_out = True
-            self._waiter.cancel()
+            self._task.cancel()
 
     def _failure(self) -> TargetError:
         if self._end <= self._until:

@@ -96,7 +96,7 @@ class Recorder:
         self, connection: Connection, route: Route, rule: Rule, run: Run, recorded: Recorded, now: datetime
     ) -> bool:
         """Stores the verdict and lets it heal the incident; True when the run trips and that is news."""
-        candidate = runs.candidate(connection, recorded.run_id, rule.metric)
+        candidate = runs.candidate(connection, recorded.run_id, rule.metric, run.samples)
         reference = baselines.reference(connection, route.name, run.domain, rule.metric, candidate.comparability)
         verdict = judge.judge_run(candidate, reference, judge.Line(rule.metric, rule.drop))
         incidents.store_verdict(connection, recorded.run_id, rule.name, verdict, now)

@@ -215,11 +215,16 @@ def run_document(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def candidate(connection: Connection, run_id: int, metric: str) -> Candidate:
-    """A stored run as the judge sees it: per-prompt values of the metric, recomputed from raw counts."""
+def candidate(connection: Connection, run_id: int, metric: str, measured: Sequence[Sample] | None = None) -> Candidate:
+    """A stored run as the judge sees it: per-prompt values of the metric, recomputed from raw counts.
+
+    `measured`: its samples, when they are still at hand; reading them back costs more than everything else here.
+    """
     row = connection.execute(select(runs).where(runs.c.id == run_id)).one()
-    found = connection.execute(select(samples).where(samples.c.run_id == run_id).order_by(samples.c.position))
-    return Candidate(run_id, comparability(row), metric_values([_sample(s) for s in found], metric), row.invalid_reason)
+    if measured is None:
+        found = connection.execute(select(samples).where(samples.c.run_id == run_id).order_by(samples.c.position))
+        measured = [_sample(row) for row in found]
+    return Candidate(run_id, comparability(row), metric_values(measured, metric), row.invalid_reason)
 
 
 def metric_values(found: Sequence[Sample], metric: str) -> dict[str, float]:

@@ -195,6 +195,15 @@ def test_a_stored_run_is_judged_by_the_raw_counts_of_its_valid_samples(connectio
     assert found.invalid_reason is None
 
 
+@pytest.mark.parametrize("metric", ["acceptance_length", "tokens_per_step"])
+def test_a_run_is_judged_alike_by_samples_at_hand_and_by_those_read_back(connection: Connection, metric: str) -> None:
+    run = make_run(samples=(make_sample("a", 2.4), make_sample("b", 1.7), Sample("c", invalid_reason="http_500")))
+    run_id = stored(connection, run)
+    at_hand = runs.candidate(connection, run_id, metric, run.samples)
+    assert at_hand == runs.candidate(connection, run_id, metric)
+    assert list(at_hand.values) == ["a", "b"]
+
+
 def test_a_run_that_measured_nothing_is_comparable_with_none(connection: Connection) -> None:
     run_id = stored(connection, make_run(invalid_reason="busy"))
     found = runs.candidate(connection, run_id, "tokens_per_step")
