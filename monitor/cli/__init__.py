@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
+from typing import Any
 
 import click
 
@@ -40,6 +43,13 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would exit with 1, which is for crashes; `| head` is none
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
@@ -69,6 +79,9 @@ def cli(ctx: click.Context, config_dir: str | None, database_url: str | None) ->
 
 def main() -> None:
     """Runs the command line; every error meant for people ends as one message and its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without our characters still gets the figures
     try:
         cli(standalone_mode=False, prog_name="specwatch")
     except click.exceptions.Abort:
@@ -79,6 +92,3 @@ def main() -> None:
     except SpecwatchError as error:
         click.echo(f"specwatch: {error}", err=True)
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.output import Column, document_format_option, emit, format_option, local_time
+from monitor.cli.output import RECORD_ID, Column, document_format_option, emit, format_option, local_time
 from monitor.core.format import figure
 from monitor.errors import UsageError
 
@@ -48,7 +48,9 @@ why_option = click.option("--why", default="", help="Why; kept with the approval
     show_default=True,
     help="From the last N valid runs.",
 )
-@click.option("--run", "run_ids", multiple=True, type=int, help="From exactly these runs of one domain; repeatable.")
+@click.option(
+    "--run", "run_ids", multiple=True, type=RECORD_ID, help="From exactly these runs of one domain; repeatable."
+)
 @click.option("--approve", is_flag=True, help="Approve at once.")
 @by_option
 @why_option
@@ -67,6 +69,7 @@ def create(
     from monitor.store import baselines
 
     now = datetime.now(UTC)
+    lines = []
     with context.database() as database, database.transaction() as connection:
         chosen = [list(run_ids)] if run_ids else _last_runs(connection, route, domains, last)
         for ids in chosen:
@@ -76,7 +79,8 @@ def create(
                 raise UsageError(f"run {ids[0]} is of route {made['route']}, not {route}")
             if approve:
                 baselines.approve_baseline(connection, baseline_id, by, why, now)
-            click.echo(_line(made, approved=approve))
+            lines.append(_line(made, approved=approve))
+    click.echo("\n".join(lines))  # only what is committed is claimed
 
 
 def _last_runs(connection: Any, route: str, domains: tuple[str, ...], last: int) -> list[list[int]]:
@@ -84,7 +88,7 @@ def _last_runs(connection: Any, route: str, domains: tuple[str, ...], last: int)
     from monitor.store.runs import domains_of
 
     chosen = []
-    for domain in domains or domains_of(connection, route):
+    for domain in dict.fromkeys(domains or domains_of(connection, route)):
         ids = baselines.last_valid_runs(connection, route, domain, last)
         if not ids and domains:
             raise UsageError(f"{route} has no valid run of {domain}; see 'specwatch runs --route {route}'")
@@ -104,7 +108,7 @@ def _line(made: dict[str, Any], *, approved: bool) -> str:
 
 
 @baseline.command()
-@click.argument("baseline_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.argument("baseline_ids", metavar="ID...", type=RECORD_ID, nargs=-1, required=True)
 @by_option
 @why_option
 @click.pass_obj
@@ -115,7 +119,8 @@ def approve(context: Context, baseline_ids: tuple[int, ...], by: str, why: str) 
     with context.database() as database, database.transaction() as connection:
         for baseline_id in baseline_ids:
             baselines.approve_baseline(connection, baseline_id, by, why, datetime.now(UTC))
-            click.echo(f"baseline {baseline_id} approved by {by}")
+    for baseline_id in baseline_ids:
+        click.echo(f"baseline {baseline_id} approved by {by}")
 
 
 @baseline.command(name="list")
@@ -149,7 +154,7 @@ COLUMNS = [
 
 
 @baseline.command()
-@click.argument("baseline_id", metavar="ID", type=int)
+@click.argument("baseline_id", metavar="ID", type=RECORD_ID)
 @document_format_option
 @click.pass_obj
 def show(context: Context, baseline_id: int, format_: str) -> None:

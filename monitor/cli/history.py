@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.output import Column, document_format_option, emit, format_option, local_time, parse_time, print_table
+from monitor.cli.output import (
+    RECORD_ID,
+    Column,
+    document_format_option,
+    emit,
+    format_option,
+    local_time,
+    parse_time,
+    print_table,
+)
 from monitor.core.figures import GROUPINGS, HISTORY_METRICS, mixed
 from monitor.core.format import figure, survival_text
 from monitor.errors import UsageError
@@ -36,6 +45,15 @@ def metric_column(metric: str) -> Column:
     return Column(headings[metric], lambda row: figure(metric, row[metric]), right=True)
 
 
+def _zone(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        return None if value is None else ZoneInfo(value).key
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise click.BadParameter(f"{value!r} is not a time zone; write for example Europe/Berlin") from None
+
+
 @click.command()
 @click.argument("route")
 @click.option("--domain", help="Only this domain.")
@@ -47,7 +65,9 @@ def metric_column(metric: str) -> Column:
 )
 @click.option("--until", callback=parse_time, metavar="TIME", help="Up to this time or age.")
 @click.option("--group-by", type=click.Choice(GROUPINGS), default="run", show_default=True, help="Pool runs by this.")
-@click.option("--zone", help="IANA time zone that hours, days and weeks begin in.  [default: TZ, else UTC]")
+@click.option(
+    "--zone", callback=_zone, help="IANA time zone that hours, days and weeks begin in.  [default: TZ, else UTC]"
+)
 @format_option
 @click.pass_obj
 def history(
@@ -67,6 +87,9 @@ def history(
     are never pooled. With --group-by identity each row is what was running.
     """
     from monitor.store.history import history as read_history
+
+    if since is not None and until is not None and until <= since:
+        raise click.UsageError("--until is not after --since; no run can be between them")
 
     with context.database() as database, database.transaction() as connection:
         require_route(connection, route)
@@ -135,7 +158,9 @@ def runs(context: Context, route: str | None, domain: str | None, limit: int, fo
 
     with context.database() as database, database.transaction() as connection:
         rows = list_runs(connection, route, domain, limit)
-    emit(rows, RUN_COLUMNS, format_, "no runs yet; 'specwatch serve' makes them")
+        if route is not None and not rows:
+            require_route(connection, route)
+    emit(rows, RUN_COLUMNS, format_, f"no runs of {domain}" if domain else "no runs yet; 'specwatch serve' makes them")
 
 
 @click.group()
@@ -144,7 +169,7 @@ def run() -> None:
 
 
 @run.command()
-@click.argument("run_id", metavar="ID", type=int)
+@click.argument("run_id", metavar="ID", type=RECORD_ID)
 @document_format_option
 @click.pass_obj
 def show(context: Context, run_id: int, format_: str) -> None:

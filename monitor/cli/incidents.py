@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.output import Column, emit, format_option, local_time
+from monitor.cli.output import RECORD_ID, Column, emit, format_option, local_time
 from monitor.core.format import timeline
 from monitor.errors import UsageError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("incident_id", metavar="[ID]", type=int, required=False)
+@click.argument("incident_id", metavar="[ID]", type=RECORD_ID, required=False)
 @click.option("--route", help="Only this route.")
 @click.option("--open", "open_only", is_flag=True, help="Only those not resolved.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many.")

@@ -30,6 +30,19 @@ document_format_option = click.option(
 )
 
 
+class _RecordId(click.types.IntParamType):
+    """An id as Postgres counts them: a bigint."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not 0 <= found < 2**63:
+            self.fail(f"{found} is not an id", param, ctx)
+        return found
+
+
+RECORD_ID = _RecordId()
+
+
 @dataclass(frozen=True)
 class Column:
     """One column of a table: its heading and how a row's document becomes its text."""
@@ -46,7 +59,7 @@ def emit(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], format_: 
     if format_ == "json":
         click.echo(json.dumps(list(rows), ensure_ascii=False, indent=2))
     elif format_ == "csv":
-        click.echo(_csv(rows), nl=False)
+        click.echo(_csv(rows) if rows else "", nl=False)
     elif not rows:
         click.echo(nothing, err=True)
     elif format_ == "markdown":
@@ -66,8 +79,11 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], ti
         table.add_column(column.heading, justify=side, no_wrap=column.right or column.whole, overflow="fold")
     for row in rows:
         table.add_row(*(column.text(row) for column in columns))
-    width = None if sys.stdout.isatty() else 120
-    Console(width=width, highlight=False).print(table)
+    width = None if sys.stdout is not None and sys.stdout.isatty() else 120
+    console = Console(width=width, highlight=False)
+    with console.capture() as shown:
+        console.print(table)
+    click.echo(shown.get(), nl=False)  # rich would end the program itself when a pipe is closed
 
 
 def local_time(value: str | None) -> str:

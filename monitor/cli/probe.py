@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,23 +36,47 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
 
 
 def _headers(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    from monitor.config.settings import header_name
+
     headers = {}
     for value in values:
         name, equals, content = value.partition("=")
         if not name or not equals:
             raise click.BadParameter("write NAME=VALUE")  # not the text itself, which may be a secret
-        headers[name] = content
+        try:
+            headers[header_name(name)] = content
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
     return headers
 
 
 def _json_object(_ctx: click.Context, _param: click.Parameter, value: str | None) -> dict[str, Any]:
     try:
-        document = json.loads(value) if value else {}
-    except ValueError as error:
+        document = json.loads(value, parse_constant=_no_constant) if value else {}
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"not JSON: {error}") from None
     if not isinstance(document, dict):
         raise click.BadParameter('write a JSON object, for example {"priority": 10}')
     return document
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is a number that JSON cannot carry")
+
+
+def _finite(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
+    if math.isnan(value):  # passes any range
+        raise click.BadParameter("nan is not a number from 0 to 2")
+    return value
+
+
+def _route_name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    from monitor.config.strict import plain_name
+
+    try:
+        return plain_name(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command()
@@ -80,13 +105,24 @@ def _json_object(_ctx: click.Context, _param: click.Parameter, value: str | None
     help="Where counts come from: the server's own per request, or tokens per chunk.",
 )
 @click.option(
-    "--temperature", type=click.FloatRange(0, 2), default=0.0, show_default=True, help="Of sampling; 0 is greedy."
+    "--temperature",
+    type=click.FloatRange(0, 2),
+    default=0.0,
+    show_default=True,
+    callback=_finite,
+    help="Of sampling; 0 is greedy.",
 )
 @click.option("--thinking/--no-thinking", default=None, help="Set enable_thinking.  [default: the model decides]")
 @click.option("--prompts-dir", type=PATH, metavar="DIR", help="Your own prompt sets, one DOMAIN.jsonl each.")
 @click.option("--extra-body", callback=_json_object, metavar="JSON", help="Further keys of every request.")
 @click.option("--save", is_flag=True, help="Keep the runs in the store, to see with 'specwatch history'.")
-@click.option("--route", default="probe", show_default=True, help="Route the saved runs are kept under.")
+@click.option(
+    "--route",
+    default="probe",
+    show_default=True,
+    callback=_route_name,
+    help="Route the saved runs are kept under.",
+)
 @format_option
 @click.pass_obj
 def probe(
@@ -167,7 +203,7 @@ def _chosen_sets(directory: Path | None, domains: Sequence[str]) -> list[PromptS
     sets = load_prompt_sets(directory or bundled_directory())
     if unknown := [domain for domain in domains if domain not in sets]:
         raise click.UsageError(f"no domain {unknown[0]!r}; there are: {', '.join(sets)}")
-    return [sets[domain] for domain in domains or sets]
+    return [sets[domain] for domain in dict.fromkeys(domains or sets)]
 
 
 def _replayed(

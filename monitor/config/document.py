@@ -40,7 +40,12 @@ class Document:
 
     def read(self, text: str) -> None:
         """Fills `data` and `lines`; a syntax error or a key given twice is added to `problems`."""
-        loader = yaml.SafeLoader(text)
+        try:
+            loader = yaml.SafeLoader(text)
+        except yaml.reader.ReaderError as error:
+            said = f"not valid YAML: character {chr(error.character)!r} is not allowed"
+            self.problems.append(Problem(self.file, (), said, text.count("\n", 0, error.position) + 1))
+            return
         try:
             node = loader.get_single_node()
             self.data = None if node is None else self._value(loader, node, ())

@@ -1,5 +1,6 @@
 """The settings that `defaults` gives to every route and that a route may override."""
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -39,10 +40,16 @@ _CREDENTIAL = re.compile(r"authorization|api-?key|token|secret|password|cookie",
 _HEADER_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 
 
+def header_name(name: str) -> str:
+    """The name itself. Raises ValueError for what HTTP does not allow as the name of a header."""
+    if not name or not _HEADER_CHARACTERS.issuperset(name.lower()):
+        raise ValueError(f"{name!r} is not the name of an HTTP header")
+    return name
+
+
 def _headers(headers: Mapping[str, str | Secret]) -> Mapping[str, str | Secret]:
     for name, value in headers.items():
-        if not name or not _HEADER_CHARACTERS.issuperset(name.lower()):
-            raise ValueError(f"{name!r} is not the name of an HTTP header")
+        header_name(name)
         if isinstance(value, str) and _CREDENTIAL.search(name):
             raise ValueError(f"{name} is a secret; name where it is: {{env: NAME}} or {{file: PATH}}")
         if isinstance(value, str) and not (value.isascii() and value.isprintable()):
@@ -183,6 +190,15 @@ class Settings(StrictModel):
             if key in _SET_BY_PROBE:
                 instead = _SET_BY_PROBE[key]
                 raise ValueError(f"{key} is set by the probe" + (f"; use the key {instead} instead" if instead else ""))
+        return value
+
+    @field_validator("extra_body", "chat_template_kwargs")
+    @classmethod
+    def _sendable(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError:
+            raise ValueError("holds a number that JSON cannot carry: nan or infinity") from None
         return value
 
     @field_validator("chat_template_kwargs")

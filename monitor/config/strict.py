@@ -22,7 +22,8 @@ def own_keys_first(model: type[BaseModel]) -> list[str]:
     return own + [key for key in model.model_fields if key not in own]
 
 
-def _plain_name(name: str) -> str:
+def plain_name(name: str) -> str:
+    """The name itself. Raises ValueError for one that a route or receiver cannot have."""
     if not _NAME.fullmatch(name) or len(name) > 63:
         raise ValueError(f"{name!r} is not a name; use a-z, 0-9, - and _, a letter or digit first, 63 at most")
     return name
@@ -56,7 +57,7 @@ def _told(text: str) -> str:
 
 
 Text = Annotated[StrictStr, AfterValidator(_told)]
-Name = Annotated[StrictStr, AfterValidator(_plain_name)]
+Name = Annotated[StrictStr, AfterValidator(plain_name)]
 Names = Annotated[tuple[Text, ...], AfterValidator(at_least_one), AfterValidator(_unique)]
 Labels = Annotated[Mapping[StrictStr, StrictStr], AfterValidator(_labels)]
 Whole = Annotated[StrictInt, Field(ge=1)]

@@ -136,7 +136,7 @@ def request_counts(counts: Mapping[str, Any]) -> RequestCounts | None:
 def _chunk_document(event: bytes, url: str) -> Mapping[str, Any]:
     try:
         document = json.loads(event)
-    except ValueError:
+    except (ValueError, RecursionError):
         start = one_line(event.decode(errors="replace"), 80)
         raise failure("invalid_json", url, f"a chunk of the stream is not JSON: {start}") from None
     if not isinstance(document, dict):

@@ -110,7 +110,7 @@ class Client:
         body = await self.get_text(path)
         try:
             return json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             reason = "not_openai" if body.lstrip().startswith("<") else "invalid_json"
             raise failure(reason, self.url + path, f"answers {one_line(body, 80)!r} where JSON belongs") from None
 

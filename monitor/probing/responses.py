@@ -37,7 +37,7 @@ class Refusal:
         """What the server says about it, on one line."""
         try:
             document = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return "" if self.looks_like_html else one_line(self.body)
         said = text(section(document, "error").get("message"))
         if said is None and isinstance(document, dict):

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from psycopg.errors import ReadOnlySqlTransaction
+from psycopg.pq import Conninfo
 from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
@@ -27,10 +28,15 @@ def parse_url(url: str) -> URL:
     """A SQLAlchemy URL with the psycopg driver from any usual spelling. Raises StoreError for other databases."""
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # ValueError: a port that is not a number
         raise StoreError("DATABASE_URL is not a URL; write postgresql://user:password@host:5432/database") from None
     if parsed.get_backend_name() not in ("postgresql", "postgres"):
         raise StoreError(f"DATABASE_URL names {parsed.get_backend_name()}; Specwatch stores in Postgres 15 or newer")
+    if isinstance(password := parsed.query.get("password"), str):  # moved to where it is never shown
+        parsed = parsed.set(password=password).difference_update_query(["password"])
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    if unknown := sorted(set(parsed.query) - known):
+        raise StoreError(f"DATABASE_URL has the option {unknown[0]!r}, which Postgres does not know")
     return parsed.set(drivername="postgresql+psycopg")
 
 

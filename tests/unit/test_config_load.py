@@ -227,6 +227,7 @@ routes:
         ("temperature: hot", "temperature: 'hot' is not a number"),
         ("temperature: 3", "temperature: 3 is above 2"),
         ("temperature: .nan", "temperature: nan is not a finite number"),
+        ("extra_body: {x: [.inf]}", "extra_body: holds a number that JSON cannot carry: nan or infinity"),
         ("model: 7", "model: 7 is not text; put it in quotes"),
         ("model: 2026-01-31", "model: 2026-01-31 (a date) is not text; put it in quotes"),
         ("model: ''", "model: is empty"),
@@ -334,6 +335,11 @@ routes:
 def test_text_that_is_not_utf_8_is_refused(directory: Directory) -> None:
     (directory.path / "routes.yaml").write_bytes(b"routes: \xff\n")
     assert directory.problems() == ["routes.yaml: is not text in UTF-8"]
+
+
+def test_a_control_character_is_told_with_its_line(directory: Directory) -> None:
+    (directory.path / "routes.yaml").write_text("routes:\n  - name: 'a\x01'\n")
+    assert directory.problems() == [r"routes.yaml:2: not valid YAML: character '\x01' is not allowed"]
 
 
 def test_missing_files_are_told_with_the_place_and_the_way_to_set_it(tmp_path: Path) -> None:

@@ -87,3 +87,7 @@ def test_a_rate_limit_is_waited_out_three_times():
 def test_an_error_of_the_server_is_tried_once_more_and_one_of_ours_never():
     assert [refusal(500).pause_seconds(attempt, NOW) for attempt in range(2)] == [0.5, None]
     assert refusal(400).pause_seconds(0, NOW) is None
+
+
+def test_a_body_nested_too_deeply_is_quoted_like_any_other_text():
+    assert refusal(500, "[" * 100_000).message.startswith("[[[")

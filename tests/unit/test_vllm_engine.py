@@ -104,7 +104,7 @@ class TestChunk:
             ENGINE.read(event, URL)
         assert caught.value.reason == "aborted"
 
-    @pytest.mark.parametrize("event", [b'{"choices":', b"\xff\xfe", b"[1]", b""])
+    @pytest.mark.parametrize("event", [b'{"choices":', b"\xff\xfe", b"[1]", b"", b"[" * 100_000])
     def test_what_is_not_a_json_object_is_refused(self, event):
         assert reason_of(lambda: ENGINE.read(event, URL)) == "invalid_json"
 

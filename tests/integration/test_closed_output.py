@@ -1,0 +1,30 @@
+"""The command as a process whose output nobody reads to the end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("command", [("prompts", "show", "rag"), ("prompts", "list"), ("probe", "--help")])
+def test_a_pipe_that_is_closed_early_is_no_crash(command):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "monitor", *command], stdout=writer, stderr=subprocess.PIPE, check=False, text=True
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_output_without_our_characters_still_gets_the_table():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "monitor", "prompts", "list"], env=environment, capture_output=True, check=False
+    )
+    assert (done.returncode, b"coding" in done.stdout) == (0, True)

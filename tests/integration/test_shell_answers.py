@@ -1,0 +1,40 @@
+"""What commands say about a store: only what is true of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from click.testing import CliRunner, Result
+
+from monitor.cli import cli
+from monitor.store import baselines, runs
+from tests.factories import make_run
+
+if TYPE_CHECKING:
+    from monitor.store.database import Database
+
+
+def specwatch(database: Database, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["--database-url", database.conninfo(), *arguments])
+
+
+def test_an_approval_that_is_taken_back_is_not_claimed(database: Database) -> None:
+    with database.transaction() as connection:
+        run_id = runs.store_run(connection, "one", make_run())
+        assert run_id is not None
+        baseline_id = baselines.create_baseline(connection, [run_id], "ann", make_run().started_at)
+    result = specwatch(database, "baseline", "approve", str(baseline_id), "999")
+    assert (result.exit_code != 0, result.stdout) == (True, "")
+    with database.transaction() as connection:
+        assert [row["approved_at"] for row in baselines.list_baselines(connection)] == [None]
+
+
+def test_runs_of_a_route_that_is_not_there_are_not_just_none(database: Database) -> None:
+    with database.transaction() as connection:
+        runs.store_run(connection, "one", make_run())
+    assert "there is no route nope" in str(specwatch(database, "runs", "--route", "nope").exception)
+
+
+def test_csv_of_nothing_has_no_line(database: Database) -> None:
+    result = specwatch(database, "runs", "--format", "csv")
+    assert (result.exit_code, result.stdout) == (0, "")
