@@ -123,7 +123,7 @@ def test_a_swapped_drafter_opens_an_incident_that_closes_when_it_is_swapped_back
     firing = eventually(lambda: hook.bodies[:1], "the incident is told", 240)[0]
     (incident,) = serving.ask("incidents", "--open")
     opened = serving.ask("incidents", str(incident["id"]))["events"][0]
-    print(opened["text"])
+    tables.show("real vLLM: what the engineer was sent", opened["text"])
     for domain in DOMAINS:
         tables.add("real vLLM: a drafter swapped under specwatch serve", **effect(serving, last, domain, good, bad))
 
@@ -136,7 +136,7 @@ def test_a_swapped_drafter_opens_an_incident_that_closes_when_it_is_swapped_back
     assert (incident["route"], incident["severity"], incident["kind"]) == (ROUTE, "page", "acceptance")
     assert (opened["transition"], opened["domain"] in DOMAINS, opened["source"]) == ("opened", True, "request")
     assert opened["verdict"]["outcome"] == "confirmed"
-    assert opened["verdict"]["change"] == pytest.approx(change(good, bad, opened["domain"]), abs=0.03)
+    assert opened["verdict"]["change"] == pytest.approx(change(good, bad, opened["domain"]), abs=0.01)
     assert list(opened["last_bump"]["changes"]) == ["fingerprint"]
     reasons = {run["reason"] for run in serving.runs_after(last) if run["valid"]}
     assert reasons >= {"bump", "confirm"}
