@@ -74,7 +74,10 @@ def test_a_baseline_is_approved_from_the_first_valid_runs(serving: Serving) -> N
 KILLS = {
     "API server, kill -9": (RealServer.kill_api_server, {"cut_off"}),
     "engine, kill -9": (RealServer.kill_engine, {"error_in_stream"}),
-    "API server, SIGTERM": (lambda server: server.kill_api_server(signal.SIGTERM), {"aborted", "stalled"}),
+    "API server, SIGTERM": (
+        lambda server: server.kill_api_server(signal.SIGTERM),
+        {"aborted", "error_in_stream", "stalled"},
+    ),
     "engine, SIGSTOP": (RealServer.freeze_engine, {"stalled"}),
 }
 """How the server is killed, and the reasons of the samples in flight, of which one at least is seen."""
