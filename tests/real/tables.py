@@ -14,18 +14,25 @@ class Tables:
 
     def __init__(self) -> None:
         self._rows: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
+        self._texts: dict[str, str] = {}
 
     def add(self, title: str, **row: object) -> None:
         """Add a row; None and missing columns print as a dash, floats with three decimals."""
         self._rows[title].append(row)
 
+    def show(self, title: str, text: str) -> None:
+        """Print the text as it stands, under its title."""
+        self._texts[title] = text
+
     def rendered(self) -> Iterator[tuple[str, list[str]]]:
-        """Each title with its aligned lines."""
+        """Each title with its aligned lines, then each text."""
         for title, rows in self._rows.items():
             columns = list(dict.fromkeys(column for row in rows for column in row))
             cells = [columns, *[[_text(row.get(column)) for column in columns] for row in rows]]
             widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
             yield title, ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in cells]
+        for title, text in self._texts.items():
+            yield title, text.splitlines()
 
 
 def _text(value: object) -> str:

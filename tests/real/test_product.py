@@ -66,9 +66,9 @@ def test_the_counts_of_all_eleven_domains_are_those_of_the_servers_metrics(
 
 
 @draft_server
-def test_the_table_shows_every_domain_and_what_was_running(speculative: RealServer) -> None:
+def test_the_table_shows_every_domain_and_what_was_running(speculative: RealServer, tables: Tables) -> None:
     result = specwatch("probe", speculative.base_url, "--prompts", "1", "--max-tokens", "32")
-    print(result.stdout)
+    tables.show("real vLLM: specwatch probe, the table of one prompt per domain", result.stdout)
     lines = result.stdout.splitlines()
     assert result.returncode == 0, result.stderr
     assert [line.split()[0] for line in lines[2:13]] == DOMAINS

@@ -74,7 +74,10 @@ def test_a_baseline_is_approved_from_the_first_valid_runs(serving: Serving) -> N
 KILLS = {
     "API server, kill -9": (RealServer.kill_api_server, {"cut_off"}),
     "engine, kill -9": (RealServer.kill_engine, {"error_in_stream"}),
-    "API server, SIGTERM": (lambda server: server.kill_api_server(signal.SIGTERM), {"aborted", "stalled"}),
+    "API server, SIGTERM": (
+        lambda server: server.kill_api_server(signal.SIGTERM),
+        {"aborted", "error_in_stream", "stalled"},
+    ),
     "engine, SIGSTOP": (RealServer.freeze_engine, {"stalled"}),
 }
 """How the server is killed, and the reasons of the samples in flight, of which one at least is seen."""
@@ -123,7 +126,7 @@ def test_a_swapped_drafter_opens_an_incident_that_closes_when_it_is_swapped_back
     firing = eventually(lambda: hook.bodies[:1], "the incident is told", 240)[0]
     (incident,) = serving.ask("incidents", "--open")
     opened = serving.ask("incidents", str(incident["id"]))["events"][0]
-    print(opened["text"])
+    tables.show("real vLLM: what the engineer was sent", opened["text"])
     for domain in DOMAINS:
         tables.add("real vLLM: a drafter swapped under specwatch serve", **effect(serving, last, domain, good, bad))
 
@@ -136,7 +139,7 @@ def test_a_swapped_drafter_opens_an_incident_that_closes_when_it_is_swapped_back
     assert (incident["route"], incident["severity"], incident["kind"]) == (ROUTE, "page", "acceptance")
     assert (opened["transition"], opened["domain"] in DOMAINS, opened["source"]) == ("opened", True, "request")
     assert opened["verdict"]["outcome"] == "confirmed"
-    assert opened["verdict"]["change"] == pytest.approx(change(good, bad, opened["domain"]), abs=0.03)
+    assert opened["verdict"]["change"] == pytest.approx(change(good, bad, opened["domain"]), abs=0.01)
     assert list(opened["last_bump"]["changes"]) == ["fingerprint"]
     reasons = {run["reason"] for run in serving.runs_after(last) if run["valid"]}
     assert reasons >= {"bump", "confirm"}
