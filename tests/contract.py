@@ -6,6 +6,7 @@ the simulator cannot drift from what it stands for. A transcript is the raw serv
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
@@ -43,6 +44,8 @@ class Expected:
     timings: bool = True
     always_drafts: bool = True
     """Every decode step has a draft of K tokens; n-gram and suffix lookups may find none or fewer."""
+    merges: bool = False
+    """A chunk may hold several steps, as where the HTTP process is starved: exact sizes cannot be asked for."""
 
     @property
     def has_counts(self) -> bool:
@@ -105,13 +108,13 @@ def check_stream(transcript: Transcript, kind: str, expected: Expected) -> None:
     """Everything a stream with usage, token ids and these flags must look like."""
     check_times(transcript)
     check_chunk_keys(transcript, kind)
-    check_usage(transcript)
+    check_usage(transcript, expected)
     check_closing(transcript, expected)
     if expected.has_counts:
         check_count_sums(counts_of(transcript), expected)
     if expected.has_counts and expected.counts == "detailed":
         check_steps(transcript, expected)
-    if not expected.k:
+    if not expected.k and not expected.merges:
         # One engine step is one token, and one chunk unless an overloaded server merged some.
         assert [len(chunk["choices"][0]["token_ids"]) for chunk in token_chunks(transcript)].count(1) > 0
 
@@ -168,7 +171,7 @@ def check_completion_choices(chunks: list[dict[str, Any]], tokens: list[dict[str
     assert all(list(c["usage"]) == ["prompt_tokens", "total_tokens", "completion_tokens"] for c in tokens)
 
 
-def check_usage(transcript: Transcript) -> None:
+def check_usage(transcript: Transcript, expected: Expected) -> None:
     """Usage is cumulative and agrees with the token ids, chunk by chunk and at the end."""
     tokens, closing = token_chunks(transcript), chunks_of(transcript)[-1]
     seen = 0
@@ -176,7 +179,7 @@ def check_usage(transcript: Transcript) -> None:
         seen += len(chunk["choices"][0]["token_ids"])
         assert chunk["usage"]["completion_tokens"] == seen
         assert chunk["usage"]["total_tokens"] == chunk["usage"]["prompt_tokens"] + seen
-    assert len(tokens[0]["choices"][0]["token_ids"]) == 1, "the prefill gives one token"
+    assert expected.merges or len(tokens[0]["choices"][0]["token_ids"]) == 1, "the prefill gives one token"
     assert closing["usage"]["completion_tokens"] == seen
     assert closing["usage"]["total_tokens"] == closing["usage"]["prompt_tokens"] + seen
 
@@ -193,10 +196,14 @@ def check_closing(transcript: Transcript, expected: Expected) -> None:
     if not has_metrics:
         return
     counts = ["speculative_decoding"] if expected.has_counts else []
-    assert list(closing["metrics"]) == [*(TIMINGS if expected.timings else []), *counts]
-    assert all(closing["metrics"][name] >= 0 for name in TIMINGS if expected.timings)
+    # One token has no time between tokens, and vLLM then leaves the mean out.
+    absent = {"mean_itl_ms"} if closing["usage"]["completion_tokens"] == 1 else set()
+    timings = [name for name in TIMINGS if expected.timings and name not in absent]
+    assert list(closing["metrics"]) == [*timings, *counts]
+    assert all(closing["metrics"][name] >= 0 for name in timings)
     if counts:
-        details = DETAILS if expected.counts == "detailed" else []
+        stepped = closing["metrics"]["speculative_decoding"]["num_spec_steps"] > 0
+        details = DETAILS if expected.counts == "detailed" and stepped else []
         assert list(closing["metrics"]["speculative_decoding"]) == [*SUMMARY, *details]
 
 
@@ -218,12 +225,18 @@ def check_count_sums(counts: Mapping[str, Any], expected: Expected) -> None:
 def check_steps(transcript: Transcript, expected: Expected) -> None:
     """Chunk by chunk, tokens are what the step accepted plus one; only the last chunk may be trimmed."""
     counts = counts_of(transcript)
-    accepted, drafted = counts["per_step_accepted"], counts["per_step_drafted"]
+    accepted, drafted = counts.get("per_step_accepted", []), counts.get("per_step_drafted", [])
     assert len(accepted) == len(drafted) == counts["num_spec_steps"]
     assert (sum(accepted), sum(drafted)) == (counts["num_accepted_draft_tokens"], counts["num_draft_tokens"])
     assert all(0 <= a <= d <= expected.k for a, d in zip(accepted, drafted, strict=True))
     assert [accepted.count(j) for j in range(expected.k + 1)] == counts["acceptance_histogram"]
     sizes = [len(chunk["choices"][0]["token_ids"]) for chunk in token_chunks(transcript)]
+    if expected.merges:
+        check_merged_sizes(sizes, accepted, expected)
+        return
+    if len(sizes) == 1:
+        assert not accepted
+        return
     *decoded, last = sizes[1:]
     without_draft = len(sizes) - 1 - len(accepted)
     assert without_draft >= 0
@@ -237,6 +250,17 @@ def check_steps(transcript: Transcript, expected: Expected) -> None:
     # A step without a draft gives one token, as one with every token rejected does: compare the longer ones.
     longer, grown = [n for n in decoded if n > 1], [a + 1 for a in accepted if a]
     assert (longer == grown and last == 1) or (longer == grown[:-1] and last == grown[-1] - trimmed)
+
+
+def check_merged_sizes(sizes: list[int], accepted: list[int], expected: Expected) -> None:
+    """Where chunks may hold several steps, each still ends where a step ends, and no step is lost."""
+    if not expected.always_drafts:
+        assert sum(sizes) >= 1 + sum(a + 1 for a in accepted) - expected.k
+        return
+    ends = list(itertools.accumulate([1, *[a + 1 for a in accepted]]))
+    *inner, last = itertools.accumulate(sizes)
+    assert set(inner) <= set(ends)
+    assert 0 <= ends[-1] - last <= expected.k
 
 
 # --- metrics -------------------------------------------------------------------------------------------------------

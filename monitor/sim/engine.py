@@ -203,7 +203,7 @@ class Generation:
             "num_draft_tokens": drafted,
             "num_spec_tokens": self.engine.k,
         }
-        if detailed:
+        if detailed and steps:
             document |= {"per_step_accepted": self.accepted, "per_step_drafted": self.drafted}
         return document
 
@@ -215,6 +215,6 @@ class Generation:
             "time_to_first_token_ms": (self.first_token_seconds - self.admitted_seconds) * 1e3,
             "generation_time_ms": generation_seconds * 1e3,
             "queue_time_ms": (self.admitted_seconds - self.arrived_seconds) * 1e3,
-            "mean_itl_ms": generation_seconds * 1e3 / max(1, self.sent_tokens - 1),
+            **({"mean_itl_ms": generation_seconds * 1e3 / (self.sent_tokens - 1)} if self.sent_tokens > 1 else {}),
             "tokens_per_second": self.sent_tokens / total_seconds if total_seconds > 0 else 0.0,
         }

@@ -16,13 +16,13 @@ PROMPTS = ["Write the times table of 7.", "Continue the text: You may", "def mai
 
 
 def test_a_plain_server_keeps_the_contract(servers: ServerPool) -> None:
-    expected = contract.Expected(k=0, timings=False)
+    expected = contract.Expected(k=0, timings=False, merges=True)
     exercise(servers.get("plain"), expected)
 
 
 def test_a_speculative_server_keeps_the_contract(speculative: RealServer) -> None:
     always_drafts = speculative.kind in ("draft", "eagle")
-    expected = contract.Expected(k=DRAFT_TOKENS[speculative.kind], always_drafts=always_drafts)
+    expected = contract.Expected(k=DRAFT_TOKENS[speculative.kind], always_drafts=always_drafts, merges=True)
     exercise(speculative, expected)
 
 
