@@ -107,7 +107,7 @@ def test_background_traffic_does_not_get_into_the_counts_of_a_request(
         change = read_counters(url) - before
     tables.add(SOURCES, **row("draft, 8 others", busy, [], change))
     assert [run.invalid_reason for run in busy] == [None] * 3
-    assert all((run.regime.running_max or 0) > 8 for run in busy)
+    assert all((run.regime.running_max or 0) >= 8 for run in busy)
     assert change.generated > 2 * counted(documents(busy)).generated
     for alone, together in zip(quiet, busy, strict=True):
         expected = acceptance_length(pooled([alone]))
