@@ -101,8 +101,10 @@ def documents(runs: Iterable[Run]) -> list[dict[str, Any]]:
 def background_clients(url: str, clients: int) -> Iterator[None]:
     """So many clients in a process of their own, each streaming one answer after another until the end of the block."""
     script = (
-        "import itertools, sys; from tests.real.client import ALL_PROMPTS, stream_chats\n"
-        "while True: stream_chats(sys.argv[1], ALL_PROMPTS * 4, concurrency=int(sys.argv[2]), ignore_eos=True)"
+        "import itertools, sys, threading; from tests.real.client import ALL_PROMPTS, stream_chat\n"
+        "def client():\n"
+        "    for prompt in itertools.cycle(ALL_PROMPTS): stream_chat(sys.argv[1], prompt, ignore_eos=True)\n"
+        "for _ in range(int(sys.argv[2])): threading.Thread(target=client).start()"
     )
     with subprocess.Popen([sys.executable, "-c", script, url, str(clients)], cwd=ROOT, env=environment()) as process:
         try:
