@@ -139,7 +139,7 @@ def test_a_swapped_drafter_opens_an_incident_that_closes_when_it_is_swapped_back
     assert (incident["route"], incident["severity"], incident["kind"]) == (ROUTE, "page", "acceptance")
     assert (opened["transition"], opened["domain"] in DOMAINS, opened["source"]) == ("opened", True, "request")
     assert opened["verdict"]["outcome"] == "confirmed"
-    assert opened["verdict"]["change"] == pytest.approx(change(good, bad, opened["domain"]), abs=0.01)
+    assert opened["verdict"]["change"] == pytest.approx(change(good, bad, opened["domain"]), abs=0.03)
     assert list(opened["last_bump"]["changes"]) == ["fingerprint"]
     reasons = {run["reason"] for run in serving.runs_after(last) if run["valid"]}
     assert reasons >= {"bump", "confirm"}
