@@ -92,7 +92,7 @@ def _details(document: Mapping[str, Any]) -> list[str]:
     runs = ", ".join(map(str, verdict["run_ids"]))
     lines = [
         f"  evidence   {verdict['change']:+.1%} (95 % interval {low:+.1%} to {high:+.1%}) "
-        f"over {verdict['prompts']} prompts, runs {runs}, baseline {verdict['baseline_id']}, "
+        f"in geometric means over {verdict['prompts']} prompts, runs {runs}, baseline {verdict['baseline_id']}, "
         f"source {document['source']}",
         f"  rule       {document['rule']}: {verdict['metric']} down {verdict['drop'] * 100:g}%; "
         f"replica {document['replica']}",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from monitor.config.alerting import Alerting, Webhook
     from monitor.config.routes import Route
-    from monitor.store.incidents import Delivery
+    from monitor.store.outbox import Delivery
 
 logger = logging.getLogger("specwatch.alerts")
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from monitor.alerting.receivers import Failure
-from monitor.store import incidents
+from monitor.store import outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from monitor.alerting.receivers import Receiver
     from monitor.store.database import Database
-    from monitor.store.incidents import Delivery
+    from monitor.store.outbox import Delivery
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Sender:
 
     def _claim(self, limit: int) -> list[Delivery]:
         with self.database.transaction() as connection:
-            return incidents.claim_deliveries(connection, self.now(), LEASE, limit)
+            return outbox.claim_deliveries(connection, self.now(), LEASE, limit)
 
     async def _send(self, delivery: Delivery) -> None:
         receiver = self.receivers.get(delivery.receiver)
@@ -88,14 +88,14 @@ class Sender:
 
     def _mark_sent(self, delivery: Delivery) -> None:
         with self.database.transaction() as connection:
-            incidents.mark_sent(connection, delivery.id, self.now())
+            outbox.mark_sent(connection, delivery.id, self.now())
 
     def _mark_retry(self, delivery: Delivery, failure: Failure) -> None:
         seconds = retry_delay_seconds(delivery.attempts, failure, random.random())  # noqa: S311  (jitter, not a secret)
         with self.database.transaction() as connection:
-            incidents.mark_retry(connection, delivery.id, failure.error, self.now() + timedelta(seconds=seconds))
+            outbox.mark_retry(connection, delivery.id, failure.error, self.now() + timedelta(seconds=seconds))
 
     def _mark_dead(self, delivery: Delivery, error: str) -> None:
         logger.error("delivery %s to %s is given up: %s", delivery.key, delivery.receiver, error)
         with self.database.transaction() as connection:
-            incidents.mark_dead(connection, delivery.id, error)
+            outbox.mark_dead(connection, delivery.id, error)

@@ -17,7 +17,7 @@ COMMANDS = {
     "probe": ("monitor.cli.probe:probe", "Measure one server now; needs no database and no configuration."),
     "serve": ("monitor.cli.serve:serve", "Probe every route on schedule, judge, and send alerts."),
     "demo": ("monitor.cli.demo:demo", "See an acceptance incident open and resolve on simulated servers."),
-    "routes": ("monitor.cli.history:routes", "Show the routes and their latest figures."),
+    "routes": ("monitor.cli.routes:routes", "Show the routes and their latest figures."),
     "history": ("monitor.cli.history:history", "Show figures of a route over time."),
     "runs": ("monitor.cli.history:runs", "List the latest runs."),
     "run": ("monitor.cli.history:run", "Look into one run, down to single prompts."),

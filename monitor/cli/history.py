@@ -17,7 +17,7 @@ from monitor.cli.output import (
     parse_time,
     print_table,
 )
-from monitor.core.figures import GROUPINGS, HISTORY_METRICS, mixed
+from monitor.core.figures import GROUPINGS, HISTORY_METRICS
 from monitor.core.format import figure, survival_text
 from monitor.errors import UsageError
 
@@ -174,8 +174,8 @@ def run() -> None:
 @click.pass_obj
 def show(context: Context, run_id: int, format_: str) -> None:
     """Show one run: identity, figures, verdicts, and every prompt's raw counts."""
-    from monitor.store.incidents import list_verdicts
     from monitor.store.runs import get_run
+    from monitor.store.verdicts import list_verdicts
 
     with context.database() as database, database.transaction() as connection:
         found = get_run(connection, run_id)
@@ -207,10 +207,20 @@ def _print_run(found: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> None
     for warning in found["warnings"]:
         click.echo(f"  warning   {warning}")
     for verdict in verdicts:
-        change = "" if verdict["change"] is None else f" {verdict['change']:+.1%} of baseline {verdict['baseline_id']}"
-        click.echo(f"  verdict   {verdict['rule']}: {verdict['outcome']}{change} ({verdict['reason']})")
+        click.echo(f"  verdict   {verdict['rule']}: {verdict['outcome']}{_judged(verdict)} ({verdict['reason']})")
     click.echo()
     print_table(found["samples"], SAMPLE_COLUMNS)
+
+
+def _judged(verdict: Mapping[str, Any]) -> str:
+    """The figures that alerts show, with what they are: neither the pooled AL nor the mean over prompts."""
+    if verdict["change"] is None:
+        return ""
+    now, before = (figure(verdict["metric"], verdict[name]) for name in ("value", "baseline_value"))
+    return (
+        f", {now} is {verdict['change']:+.1%} of {before} of baseline {verdict['baseline_id']}, "
+        f"geometric means over {verdict['prompts']} prompts"
+    )
 
 
 def _sample_al(row: Mapping[str, Any]) -> str:
@@ -228,80 +238,3 @@ SAMPLE_COLUMNS = [
     Column("finish", lambda row: row["finish_reason"] or "–"),
     Column("result", lambda row: row["invalid_reason"] or "ok"),
 ]
-
-
-@click.command()
-@format_option
-@click.pass_obj
-def routes(context: Context, format_: str) -> None:
-    """Show every measured route and domain with its latest valid figures and open incidents.
-
-    Where routes.yaml is found, a line 'mix' gives the route's own figure, weighted by the mix it declares.
-    """
-    from monitor.store.snapshot import snapshot
-
-    with context.database() as database, database.transaction() as connection:
-        found = snapshot(connection)
-    broken = {(incident["route"], domain) for incident in found.open_incidents for domain in incident["domains"]}
-    valid = {(run["route"], run["domain"]): run for run in found.valid_runs}
-    rows = []
-    for route, domain in sorted({(route, domain) for route, domain, _, _ in found.last_finished}):
-        latest = valid.get((route, domain))
-        names = (
-            "replica",
-            "finished_at",
-            "source",
-            "k",
-            "acceptance_length",
-            "acceptance_length_prompt_mean",
-            "acceptance_rate",
-            "survival",
-            "tokens_per_step",
-            "coverage",
-        )
-        figures = {name: None if latest is None else latest[name] for name in names}
-        rows.append({"route": route, "domain": domain, "incident": (route, domain) in broken, **figures})
-    rows = _with_mixes(rows, context.mixes())
-    columns = [
-        Column("route", lambda row: row["route"]),
-        Column("domain", lambda row: row["domain"]),
-        Column("AL", lambda row: figure("acceptance_length", row["acceptance_length"]), right=True),
-        Column("AR", lambda row: figure("acceptance_rate", row["acceptance_rate"]), right=True),
-        Column("survival", lambda row: survival_text(row["survival"])),
-        Column("tok/step", lambda row: figure("tokens_per_step", row["tokens_per_step"]), right=True),
-        Column("source", lambda row: row["source"] or "none"),
-        Column("last valid run", lambda row: local_time(row["finished_at"])),
-        Column("state", lambda row: "INCIDENT" if row["incident"] else "ok" if row["finished_at"] else "no valid run"),
-    ]
-    emit(rows, columns, format_, "no route has been measured yet; 'specwatch serve' does")
-
-
-def _with_mixes(rows: list[dict[str, Any]], mixes: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
-    """The rows with one more per route that declares a mix: figures of one source only, or none."""
-    found = list(rows)
-    for route, mix in mixes.items():
-        own = {row["domain"]: row for row in rows if row["route"] == route}
-        sources = {own[domain]["source"] for domain in mix if domain in own}
-        if not own or len(mix) < 2:
-            continue
-        names = ("acceptance_length", "acceptance_length_prompt_mean", "tokens_per_step")
-        values = {name: mixed({domain: row[name] for domain, row in own.items()}, mix) for name in names}
-        blank = dict.fromkeys(next(iter(own.values())), None)
-        whole = len(sources) == 1 and values["acceptance_length_prompt_mean"] is not None
-        source = sources.pop() if whole else None
-        times = [own[domain]["finished_at"] for domain in mix if domain in own and own[domain]["finished_at"]]
-        figures = values if whole else {}
-        incident = any(row["incident"] for row in own.values())
-        finished_at = min(times) if whole else None
-        found.append(
-            {
-                **blank,
-                "route": route,
-                "domain": "mix",
-                "incident": incident,
-                "source": source,
-                "finished_at": finished_at,
-                **figures,
-            }
-        )
-    return sorted(found, key=lambda row: row["route"])

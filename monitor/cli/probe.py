@@ -115,7 +115,11 @@ def _route_name(_ctx: click.Context, _param: click.Parameter, value: str) -> str
 @click.option("--thinking/--no-thinking", default=None, help="Set enable_thinking.  [default: the model decides]")
 @click.option("--prompts-dir", type=PATH, metavar="DIR", help="Your own prompt sets, one DOMAIN.jsonl each.")
 @click.option("--extra-body", callback=_json_object, metavar="JSON", help="Further keys of every request.")
-@click.option("--save", is_flag=True, help="Keep the runs in the store, to see with 'specwatch history'.")
+@click.option(
+    "--save",
+    is_flag=True,
+    help="Keep the runs in the store, to see with 'specwatch history'; under 12 valid prompts a run is invalid.",
+)
 @click.option(
     "--route",
     default="probe",
@@ -152,6 +156,7 @@ def probe(
 
     Needs no database and no configuration, unless --save is given. Exit code 13 when nothing could be measured.
     """
+    from monitor.core.judge import MIN_SHARED_PROMPTS
     from monitor.core.records import Sampling
     from monitor.probing.client import Target
 
@@ -164,7 +169,8 @@ def probe(
         extra_body=tuple(extra_body.items()),
     )
     chosen = _chosen_sets(prompts_dir, domains)
-    runs = _replayed(target, chosen, sampling, concurrency, source, prompts)
+    min_prompts = MIN_SHARED_PROMPTS if save else 1  # what is kept may become a baseline
+    runs = _replayed(target, chosen, sampling, concurrency, source, prompts, min_prompts)
     if save:
         _save(context, runs, route)
     _show(runs, format_)
@@ -213,6 +219,7 @@ def _replayed(
     concurrency: int,
     source: SourceWish,
     limit: int | None,
+    min_prompts: int,
 ) -> list[Run]:
     """The runs of all domains one after the other, with progress on stderr; a replica that is gone ends it early."""
     import asyncio
@@ -238,6 +245,7 @@ def _replayed(
                 concurrency=concurrency,
                 source=source,
                 limit=limit,
+                min_prompts=min_prompts,
                 on_sample=lambda _, task=task: progress.advance(task),  # type: ignore[misc]
             )
             assert isinstance(run, Run)  # without max_waiting nobody stands aside

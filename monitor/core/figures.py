@@ -11,9 +11,6 @@ from monitor.core.records import Counts, Sample, Source
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-MOSTLY_ALWAYS_DRAFTS = 0.98
-"""Coverage from which AL and tokens per step are one quantity: below, some steps had no draft (n-gram, suffix)."""
-
 
 def acceptance_length(counts: Counts) -> float | None:
     """AL = 1 + accepted/steps, bonus token included; None when no step had a draft."""

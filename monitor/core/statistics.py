@@ -40,11 +40,6 @@ class PairedEstimate:
         return math.expm1(self.low), math.expm1(self.high)
 
 
-def log_ratios(now: Mapping[str, float], baseline: Mapping[str, float]) -> list[float]:
-    """d_i = ln(now_i / baseline_i) over prompts both sides have, in the baseline's order."""
-    return [math.log(now[q] / baseline[q]) for q in baseline if q in now]
-
-
 def paired_estimate(
     differences: Sequence[float], run_sigma: float, baseline_runs: int, runs: int = 1
 ) -> PairedEstimate:

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from monitor.prompts.sets import PromptSet
     from monitor.service.recording import Recorded
     from monitor.store.database import Database
-    from monitor.store.incidents import Delivery
+    from monitor.store.outbox import Delivery
 
 PREFIX = "demo-"
-"""Routes whose names start with this are served by simulators at their first replica's port."""
+"""Routes of this name on loopback are served by simulators, at their only replica's port."""
 TIME_LIMIT_SECONDS = 180.0
 
 GOOD = Drafter(
@@ -64,9 +64,12 @@ class Demo:
         keep_alive: Callable[[], object] | None,
         once: bool,
     ) -> None:
-        self.routes = [route for route in config.routes if route.name.startswith(PREFIX)]
+        self.routes = [route for route in config.routes if _is_simulated(route)]
         if not self.routes:
-            raise UsageError(f"routes.yaml has no route whose name starts with {PREFIX}; use 'specwatch serve'")
+            raise UsageError(
+                f"routes.yaml here has no route named {PREFIX}… at 127.0.0.1, which the demo could simulate; "
+                "run the demo in another directory, or use 'specwatch serve' for your own routes"
+            )
         self.config = config
         self.database = database
         self.once = once
@@ -89,9 +92,9 @@ class Demo:
 
     async def run(self) -> bool:
         """Plays the demo; True when the incident opened and resolved, or when the user ended it."""
-        await asyncio.to_thread(self._forget_the_last_demo)
         with ExitStack() as stack:
             servers = {route.name: self._simulate(stack, route) for route in self.routes}
+            await asyncio.to_thread(self._forget_the_last_demo)
             serving = asyncio.create_task(self.service.run())
             plot = asyncio.create_task(self._plot(servers[self.routes[0].name]))
             await asyncio.wait({serving, plot}, return_when=asyncio.FIRST_COMPLETED)
@@ -104,6 +107,7 @@ class Demo:
             return ended_by_user or (plot.done() and not plot.cancelled() and plot.result())
 
     def _forget_the_last_demo(self) -> None:
+        """Only once the simulators hold these routes' ports: then no server of the user's is behind them."""
         migrate.upgrade(self.database)
         with self.database.transaction() as connection:
             for route in self.routes:
@@ -119,7 +123,13 @@ class Demo:
             seed=port,
         )
         server = SimulatedServer(settings)
-        stack.enter_context(server.run_in_thread(port=port))
+        try:
+            stack.enter_context(server.run_in_thread(port=port))
+        except OSError as error:
+            raise UsageError(
+                f"port {port} of route {route.name} in routes.yaml: {error.strerror}; "
+                "the demo serves this route itself: end what listens there, or give it another port"
+            ) from None
         return server
 
     async def _plot(self, server: SimulatedServer) -> bool:
@@ -162,7 +172,7 @@ class Demo:
         state = run.invalid_reason or "ok"
         note = f"  BUMP {recorded.bump_id}: what is running has changed" if recorded.bump_id else ""
         self._say(
-            f"{run.route:10} {run.domain:9} AL {figure('acceptance_length', length)}  {change:18} "
+            f"{run.route:10} {run.domain:9} AL/prompt {figure('acceptance_length', length)}  {change:18} "
             f"{run.reason.value:9} {state}{note}"
         )
 
@@ -178,3 +188,9 @@ class Demo:
 
     def _say(self, text: str) -> None:
         click.echo(f"{time.monotonic() - self.started:6.1f} s  {text}")
+
+
+def _is_simulated(route: Route) -> bool:
+    """A route of this name elsewhere is somebody's own: it is probed, never simulated nor forgotten."""
+    hosts = [urlsplit(replica).hostname for replica in route.replicas]
+    return route.name.startswith(PREFIX) and hosts == ["127.0.0.1"]

@@ -19,7 +19,7 @@ from monitor.core import judge
 from monitor.core.figures import Aggregate, aggregate
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob, defer
-from monitor.store import baselines, incidents, runs, slots
+from monitor.store import baselines, incidents, outbox, runs, slots, verdicts
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -99,7 +99,7 @@ class Recorder:
         candidate = runs.candidate(connection, recorded.run_id, rule.metric, run.samples)
         reference = baselines.reference(connection, route.name, run.domain, rule.metric, candidate.comparability)
         verdict = judge.judge_run(candidate, reference, judge.Line(rule.metric, rule.drop))
-        incidents.store_verdict(connection, recorded.run_id, rule.name, verdict, now)
+        verdicts.store_verdict(connection, recorded.run_id, rule.name, verdict, now)
         recorded.verdicts.append((rule.name, verdict))
         found = incidents.open_incident(connection, route.name)
         state = life.IncidentState()
@@ -122,7 +122,7 @@ class Recorder:
         """Two confirmation runs serve every rule that the run tripped."""
         baseline_ids = {verdict.baseline_id for _, verdict in recorded.verdicts if verdict.baseline_id is not None}
         names = [rule.name for rule in rules]
-        trip_id = incidents.open_trip(
+        trip_id = verdicts.open_trip(
             connection, route.name, run.domain, names, recorded.run_id, baseline_ids.pop(), now
         )
         if trip_id is None:
@@ -135,28 +135,28 @@ class Recorder:
             f"confirm {trip_id} {number}", run.route, run.domain, run.replica, Reason.CONFIRM, trip_id=trip_id
         )
         defer(connection, job, at)
-        incidents.count_confirmation(connection, trip_id, 1)
+        verdicts.count_confirmation(connection, trip_id, 1)
 
     def _confirm(
         self, connection: Connection, route: Route, run: Run, trip_id: int, recorded: Recorded, now: datetime
     ) -> None:
-        trip = incidents.pending_trip(connection, trip_id)
+        trip = verdicts.pending_trip(connection, trip_id)
         if trip is None:
             return
-        confirmations = incidents.valid_confirmations(connection, trip.id)
+        confirmations = verdicts.valid_confirmations(connection, trip.id)
         if len(confirmations) < len(route.confirm_after):
             self._wait_for_more(connection, route, run, trip, now)
             return
         outcome = judge.Outcome.NOT_CONFIRMED
         for rule in self._severest_first(trip.rules):
             verdict = self._judge_confirmation(connection, rule, trip, confirmations)
-            incidents.store_verdict(connection, recorded.run_id, rule.name, verdict, now, trip.id)
+            verdicts.store_verdict(connection, recorded.run_id, rule.name, verdict, now, trip.id)
             recorded.verdicts.append((rule.name, verdict))
             outcome = verdict.outcome
             if outcome is judge.Outcome.CONFIRMED:
                 self._break(connection, route, rule, run, verdict, recorded, now)
                 break
-        incidents.decide_trip(connection, trip.id, outcome.value, now)
+        verdicts.decide_trip(connection, trip.id, outcome.value, now)
 
     def _severest_first(self, names: tuple[str, ...]) -> list[Rule]:
         """The trip's rules that are still configured: the severest that is confirmed is the one to tell."""
@@ -164,7 +164,7 @@ class Recorder:
         return sorted(rules, key=lambda rule: (-life.SEVERITIES.index(rule.severity), -rule.drop))
 
     def _judge_confirmation(
-        self, connection: Connection, rule: Rule, trip: incidents.Trip, confirmations: list[int]
+        self, connection: Connection, rule: Rule, trip: verdicts.Trip, confirmations: list[int]
     ) -> judge.Verdict:
         return judge.judge_confirmation(
             runs.candidate(connection, trip.run_id, rule.metric),
@@ -189,13 +189,13 @@ class Recorder:
         self._move(connection, route, rule, run, verdict, found, moved, recorded, now)
 
     def _wait_for_more(
-        self, connection: Connection, route: Route, run: Run, trip: incidents.Trip, now: datetime
+        self, connection: Connection, route: Route, run: Run, trip: verdicts.Trip, now: datetime
     ) -> None:
-        missing = trip.confirmations_queued - incidents.confirmations_done(connection, trip.id)
+        missing = trip.confirmations_queued - verdicts.confirmations_done(connection, trip.id)
         if run.invalid_reason is None or missing > 1:
             return
         if trip.confirmations_queued >= MOST_CONFIRMATIONS:
-            incidents.decide_trip(connection, trip.id, "expired", now)
+            verdicts.decide_trip(connection, trip.id, "expired", now)
             return
         gap = route.confirm_after[1] - route.confirm_after[0]
         self._queue_confirmation(connection, run, trip.id, trip.confirmations_queued, now + gap)
@@ -235,9 +235,9 @@ class Recorder:
             opened_at=incidents.opened_at(connection, incident_id),
             now=now,
             broken_domains=list(state.domains),
-            last_good_run=incidents.last_good_run(connection, route.name, run.domain, rule.name),
+            last_good_run=verdicts.last_good_run(connection, route.name, run.domain, rule.name),
             last_bump=runs.last_bump(connection, route.name),
-            other_changes=incidents.last_changes(connection, route.name, rule.name),
+            other_changes=verdicts.last_changes(connection, route.name, rule.name),
             external_url=self.alerting.external_url,
         )
         receivers = self._receivers(connection, route, incident_id, known["severity"])
@@ -246,7 +246,7 @@ class Recorder:
 
     def _receivers(self, connection: Connection, route: Route, incident_id: int, severity: str) -> set[str]:
         """Whom this transition goes to: those routed now, and whoever was told of the incident before."""
-        return receivers_for(self.alerting, route, severity) | incidents.told(connection, incident_id)
+        return receivers_for(self.alerting, route, severity) | outbox.told(connection, incident_id)
 
     def _approve_first(self, connection: Connection, route: Route, run: Run, run_id: int, now: datetime) -> int | None:
         wanted = route.baseline.approve_after

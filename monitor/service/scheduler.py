@@ -15,7 +15,7 @@ from monitor.core.schedule import current_slot, replica_index
 from monitor.errors import StoreError
 from monitor.service.complaint import Complaint
 from monitor.service.jobs import ProbeJob, defer
-from monitor.store import incidents, slots
+from monitor.store import slots, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,6 @@ class Scheduler:
         self.database = database
         self.routes = routes
         self.now = now
-        self.leading = False
         self._failed: Exception | None = None
         self._idle = Complaint(logger, "nothing is scheduled", "the database answers the scheduler again")
 
@@ -50,7 +49,6 @@ class Scheduler:
                 await self._lead_once()
             except StoreError as error:
                 self._idle.raise_for(error)
-            self.leading = False
             await asyncio.sleep(TRY_TO_LEAD_EVERY_SECONDS)
 
     async def _lead_once(self) -> None:
@@ -60,7 +58,6 @@ class Scheduler:
                 await asyncio.sleep(TRY_TO_LEAD_EVERY_SECONDS)
             self._idle.end()
             logger.info("this process schedules")
-            self.leading = True
             await self._schedule_until_lost(session)
         finally:
             await asyncio.to_thread(session.invalidate)
@@ -116,7 +113,7 @@ class Scheduler:
 
     def _expire_trips(self) -> None:
         with self.database.transaction() as connection:
-            incidents.expire_trips(connection, self.now() - TRIPS_EXPIRE_AFTER, self.now())
+            verdicts.expire_trips(connection, self.now() - TRIPS_EXPIRE_AFTER, self.now())
 
     def queue_slot(self, route: Route, domain: str) -> bool:
         """Queues the current slot's probe unless it was queued before; both in one transaction."""

@@ -23,7 +23,7 @@ from monitor.service.complaint import Complaint
 from monitor.service.recording import Recorder
 from monitor.service.scheduler import Scheduler
 from monitor.service.worker import Worker
-from monitor.store import incidents, migrate
+from monitor.store import incidents, migrate, outbox
 from monitor.web.app import build_app
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Service:
                 route = self.recorder.routes.get(document["route"])
                 if route is not None:
                     names = receivers_for(self.config.alerting, route, document["severity"])
-                    incidents.queue_deliveries(connection, incident_id, event_id, names, now())
+                    outbox.queue_deliveries(connection, incident_id, event_id, names, now())
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -148,13 +148,6 @@ def last_bump(connection: Connection, route: str) -> dict[str, Any] | None:
     return None if row is None else bump_document(row)
 
 
-def list_bumps(connection: Connection, route: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
-    statement = select(bumps).order_by(bumps.c.id.desc()).limit(limit)
-    if route is not None:
-        statement = statement.where(bumps.c.route == route)
-    return [bump_document(row) for row in connection.execute(statement)]
-
-
 def bump_document(row: Row[Any]) -> dict[str, Any]:
     return {
         "id": row.id,

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, select, true, tuple_
 
-from monitor.store.incidents import list_incidents, outbox_counts
+from monitor.store.incidents import list_incidents
+from monitor.store.outbox import outbox_counts
 from monitor.store.runs import run_document
 from monitor.store.schema import runs
+from monitor.store.verdicts import verdicts_of
 
 if TYPE_CHECKING:
     from sqlalchemy import CTE, Connection, Select
@@ -17,19 +19,44 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`valid_runs`: latest valid run per route and domain. `last_finished`: (route, domain, valid, unix seconds)."""
+    """The latest valid and the latest invalid run of every route and domain, as documents, and what hangs on them.
+
+    `verdicts`: run id → verdicts of the valid runs.
+    """
 
     valid_runs: list[dict[str, Any]]
-    last_finished: list[tuple[str, str, bool, float]]
+    invalid_runs: list[dict[str, Any]]
+    verdicts: dict[int, list[dict[str, Any]]]
     open_incidents: list[dict[str, Any]]
     outbox: dict[tuple[str, str], int]
 
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every route and domain with a run, sorted."""
+        return sorted({(run["route"], run["domain"]) for run in (*self.valid_runs, *self.invalid_runs)})
+
+    def valid(self, route: str, domain: str) -> dict[str, Any] | None:
+        return _of(self.valid_runs, route, domain)
+
+    def invalid(self, route: str, domain: str) -> dict[str, Any] | None:
+        return _of(self.invalid_runs, route, domain)
+
+    def is_broken(self, route: str, domain: str) -> bool:
+        return any(found["route"] == route and domain in found["domains"] for found in self.open_incidents)
+
+
+def _of(found: list[dict[str, Any]], route: str, domain: str) -> dict[str, Any] | None:
+    return next((run for run in found if run["route"] == route and run["domain"] == domain), None)
+
 
 def snapshot(connection: Connection) -> Snapshot:
-    rows = [row for valid in (True, False) for row in connection.execute(latest_statement(valid))]
+    valid, invalid = (
+        [run_document(row) for row in connection.execute(latest_statement(state))] for state in (True, False)
+    )
     return Snapshot(
-        valid_runs=[run_document(row) for row in rows if row.valid],
-        last_finished=[(row.route, row.domain, row.valid, row.finished_at.timestamp()) for row in rows],
+        valid_runs=valid,
+        invalid_runs=invalid,
+        verdicts=verdicts_of(connection, [run["id"] for run in valid]),
         open_incidents=list_incidents(connection, open_only=True, limit=10_000),
         outbox=outbox_counts(connection),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -96,8 +97,9 @@ class _SnapshotCollector(Collector):
             "When the latest run finished, by whether it was valid.",
             labels=["route", "domain", "valid"],
         )
-        for route, domain, valid, at in self.snapshot.last_finished:
-            finished.add_metric([route, domain, str(valid).lower()], at)
+        for run in (*self.snapshot.valid_runs, *self.snapshot.invalid_runs):
+            at = datetime.fromisoformat(run["finished_at"]).timestamp()
+            finished.add_metric([run["route"], run["domain"], str(run["valid"]).lower()], at)
         yield finished
 
     def _incidents(self) -> Iterable[Metric]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,3 +28,25 @@ def test_the_demo_shows_an_incident_that_opens_and_resolves(tmp_path: Path) -> N
     assert demo.stdout.index("PAGE") < demo.stdout.index("RESOLVED")
     assert "Traceback" not in demo.stderr
     assert "demo-code · " not in demo.stdout
+
+
+def test_a_port_in_use_is_told_with_its_route_before_anything_is_forgotten(home: Home) -> None:
+    """What listens there may be a server of the user's, and the route's history the user's too."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        text = (ROOT / "routes.yaml").read_text().replace(":8501]", f":{port}]").replace(":8502]", f":{free_port()}]")
+        (home.directory / "routes.yaml").write_text(text)
+        demo = home.run("demo", "--once", "--listen", f"127.0.0.1:{free_port()}", timeout=60)
+    assert (demo.returncode, demo.stdout) == (2, "")
+    assert f"port {port} of route demo-chat in routes.yaml: Address already in use" in demo.stderr
+    assert "Traceback" not in demo.stderr
+
+
+def test_a_route_elsewhere_is_never_simulated_whatever_its_name(home: Home) -> None:
+    home.receivers([{"name": "log", "log": {}}])
+    (home.directory / "routes.yaml").write_text("routes: [{name: demo-chat, replicas: [http://vllm-0:8000]}]")
+    demo = home.run("demo", "--once", timeout=60)
+    assert demo.returncode == 2
+    assert "no route named demo-… at 127.0.0.1" in demo.stderr

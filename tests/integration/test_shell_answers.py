@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from click.testing import CliRunner, Result
 
 from monitor.cli import cli
+from monitor.sim import SimulatedServer
 from monitor.store import baselines, runs
-from tests.factories import make_run
+from tests.factories import DOMAIN, ROUTE, make_run
 
 if TYPE_CHECKING:
     from monitor.store.database import Database
@@ -38,3 +40,31 @@ def test_runs_of_a_route_that_is_not_there_are_not_just_none(database: Database)
 def test_csv_of_nothing_has_no_line(database: Database) -> None:
     result = specwatch(database, "runs", "--format", "csv")
     assert (result.exit_code, result.stdout) == (0, "")
+
+
+def standing_of(database: Database) -> tuple[str, float | None]:
+    (row,) = json.loads(specwatch(database, "routes", "--format", "json").stdout)
+    assert (row["route"], row["domain"]) == (ROUTE, DOMAIN)
+    return row["state"], row["change"]
+
+
+def test_a_route_that_nobody_judged_is_not_called_ok(database: Database) -> None:
+    with database.transaction() as connection:
+        runs.store_run(connection, "one", make_run())
+    assert standing_of(database) == ("not judged", None)
+
+
+def test_a_route_whose_newest_run_is_invalid_says_why(database: Database) -> None:
+    with database.transaction() as connection:
+        runs.store_run(connection, "one", make_run())
+        runs.store_run(connection, "two", make_run(invalid_reason="unreachable"))
+    assert standing_of(database) == ("unreachable", None)
+
+
+def test_a_saved_probe_of_few_prompts_is_invalid_and_makes_no_baseline(database: Database) -> None:
+    with SimulatedServer().run_in_thread() as url:
+        saved = specwatch(database, "probe", url, "--domain", "math", "--prompts", "4", "--save")
+    assert saved.exit_code == 0, saved.output
+    (run,) = json.loads(specwatch(database, "runs", "--format", "json").stdout)
+    assert (run["valid"], run["invalid_reason"], run["prompts_valid"]) == (False, "too_few_valid_prompts", 4)
+    assert "there is no valid run of route probe" in str(specwatch(database, "baseline", "create", "probe").exception)

@@ -39,7 +39,9 @@ def test_the_latest_valid_and_invalid_run_of_every_domain_is_found(database: Dat
         store_many_runs(connection, routes=3, domains=2, runs=6)
         found = snapshot(connection)
     assert len(found.valid_runs) == 6
-    assert len(found.last_finished) == 12
+    assert len(found.invalid_runs) == 6
+    assert [run["valid"] for run in (*found.valid_runs, *found.invalid_runs)] == [True] * 6 + [False] * 6
+    assert len(found.pairs) == 6
     assert [(run["route"], run["domain"]) for run in found.valid_runs] == sorted(
         (run["route"], run["domain"]) for run in found.valid_runs
     )

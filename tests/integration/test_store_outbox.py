@@ -12,7 +12,7 @@ from monitor.alerting.receivers import Failure
 from monitor.alerting.sender import GIVE_UP_AFTER_ATTEMPTS, LEASE, Sender
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.errors import StoreError
-from monitor.store import incidents
+from monitor.store import incidents, outbox
 from tests.factories import ROUTE, START
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from monitor.alerting.receivers import Receiver
     from monitor.store.database import Database
-    from monitor.store.incidents import Delivery
+    from monitor.store.outbox import Delivery
 
 SECOND = timedelta(seconds=1)
 BROKEN = IncidentState({"coding": BrokenDomain("acceptance-drop", "page")})
@@ -43,7 +43,7 @@ def told(
 
 
 def claimed(connection: Connection, now: datetime = START, limit: int = 50) -> list[Delivery]:
-    return incidents.claim_deliveries(connection, now, LEASE, limit)
+    return outbox.claim_deliveries(connection, now, LEASE, limit)
 
 
 def transitions(deliveries: list[Delivery]) -> list[str]:
@@ -69,8 +69,8 @@ def test_a_transition_is_queued_once_for_every_receiver(connection: Connection) 
     ]
     assert found[0].document == {"route": ROUTE, "severity": "page", "text": "opened"}
     assert found[1].key == f"specwatch-{found[1].event_id}-hook"
-    assert incidents.queue_deliveries(connection, incident_id, found[0].event_id, {"hook", "late"}, START) == 1
-    assert incidents.told(connection, incident_id) == {"console", "hook", "late"}
+    assert outbox.queue_deliveries(connection, incident_id, found[0].event_id, {"hook", "late"}, START) == 1
+    assert outbox.told(connection, incident_id) == {"console", "hook", "late"}
 
 
 def test_an_incident_without_receivers_is_recorded_all_the_same(connection: Connection) -> None:
@@ -97,15 +97,15 @@ def test_transitions_of_one_incident_reach_a_receiver_in_order(connection: Conne
         found = claimed(connection)
         assert transitions(found) == [expected]
         assert claimed(connection) == [], "the next one waits while this one is under way"
-        incidents.mark_sent(connection, found[0].id, START)
+        outbox.mark_sent(connection, found[0].id, START)
     assert claimed(connection) == []
 
 
 def test_a_receiver_that_fails_does_not_hold_up_the_others(connection: Connection) -> None:
     incident_id = opened(connection, receivers=("hook", "console"))
     console, hook = claimed(connection)
-    incidents.mark_sent(connection, console.id, START)
-    incidents.mark_retry(connection, hook.id, "HTTP 500", START + timedelta(minutes=5))
+    outbox.mark_sent(connection, console.id, START)
+    outbox.mark_retry(connection, hook.id, "HTTP 500", START + timedelta(minutes=5))
     told(connection, incident_id, Transition.RESOLVED, ("hook", "console"))
     assert [(d.receiver, d.transition) for d in claimed(connection)] == [("console", "resolved")]
 
@@ -119,7 +119,7 @@ def test_incidents_do_not_wait_for_each_other(connection: Connection) -> None:
 def test_a_failed_delivery_is_due_again_at_its_time(connection: Connection) -> None:
     incident_id = opened(connection)
     later = START + timedelta(minutes=5)
-    incidents.mark_retry(connection, claimed(connection)[0].id, "HTTP 503", later)
+    outbox.mark_retry(connection, claimed(connection)[0].id, "HTTP 503", later)
     assert states(connection, incident_id) == [("opened", "hook", "pending", 1, "HTTP 503")]
     assert claimed(connection, later - SECOND) == []
     assert [d.attempts for d in claimed(connection, later)] == [2]
@@ -128,23 +128,23 @@ def test_a_failed_delivery_is_due_again_at_its_time(connection: Connection) -> N
 def test_a_dead_delivery_is_never_sent_again_and_lets_the_next_one_pass(connection: Connection) -> None:
     incident_id = opened(connection)
     told(connection, incident_id, Transition.RESOLVED)
-    incidents.mark_dead(connection, claimed(connection)[0].id, "HTTP 401")
+    outbox.mark_dead(connection, claimed(connection)[0].id, "HTTP 401")
     found = claimed(connection, START + timedelta(days=30))
     assert transitions(found) == ["resolved"]
-    incidents.mark_sent(connection, found[0].id, START)
+    outbox.mark_sent(connection, found[0].id, START)
     assert states(connection, incident_id) == [
         ("opened", "hook", "dead", 1, "HTTP 401"),
         ("resolved", "hook", "sent", 1, None),
     ]
-    assert incidents.outbox_counts(connection) == {("hook", "dead"): 1, ("hook", "sent"): 1}
+    assert outbox.outbox_counts(connection) == {("hook", "dead"): 1, ("hook", "sent"): 1}
 
 
 def test_what_was_settled_stays_settled(connection: Connection) -> None:
     incident_id = opened(connection)
     delivery = claimed(connection)[0]
-    incidents.mark_sent(connection, delivery.id, START)
-    incidents.mark_retry(connection, delivery.id, "too late", START)
-    incidents.mark_dead(connection, delivery.id, "too late")
+    outbox.mark_sent(connection, delivery.id, START)
+    outbox.mark_retry(connection, delivery.id, "too late", START)
+    outbox.mark_dead(connection, delivery.id, "too late")
     assert states(connection, incident_id) == [("opened", "hook", "sent", 1, None)]
 
 

@@ -52,7 +52,8 @@ def exported() -> set[str]:
         **dict.fromkeys(("acceptance_rate", "coverage"), 0.5),
         "survival": [0.5],
     }
-    snapshot = Snapshot([run], [("x", "x", True, 0.0)], [{"route": "x", "severity": "page"}], {("x", "dead"): 1})
+    run |= {"valid": True, "finished_at": "2026-03-02T10:00:00+00:00"}
+    snapshot = Snapshot([run], [], {}, [{"route": "x", "severity": "page"}], {("x", "dead"): 1})
     page = render(snapshot, dict.fromkeys(service_counters(), 0.0), [make_route("x", domains=["x"])]).decode()
     return set(re.findall(r"^(\w+)(?=[{ ])", page, re.MULTILINE))
 

@@ -24,7 +24,7 @@ from monitor.engines import counts
 from monitor.engines.failures import ADVICE
 from monitor.probing import outcome
 from monitor.service import worker
-from monitor.store import baselines, history, incidents
+from monitor.store import baselines, history, incidents, outbox
 from monitor.store.runs import run_document
 from monitor.store.snapshot import Snapshot
 from monitor.web.metrics import render
@@ -114,7 +114,7 @@ def keys_of(function: Callable[..., object]) -> set[str]:
         history._document,
         incidents.incident_document,
         incidents.get_incident,
-        incidents._delivery_document,
+        outbox.delivery_document,
         incident_event,
         baselines._document,
         baselines._metric,
@@ -145,7 +145,7 @@ def test_every_reason_for_an_invalid_sample_or_run_is_explained() -> None:
 
 
 def test_every_metric_is_listed() -> None:
-    page = render(Snapshot([], [], [], {}), {}, {}).decode()
+    page = render(Snapshot([], [], {}, [], {}), {}, {}).decode()
     named = {name.removesuffix("_total") for name in documented("docs/operations.md")}
     families = set(re.findall(r"^# TYPE (\w+)", page, re.MULTILINE))
     assert "specwatch_deliveries" in families

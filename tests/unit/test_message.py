@@ -58,7 +58,8 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
 def test_an_opened_incident_says_how_much_since_when_what_changed_and_what_to_do() -> None:
     assert event(Transition.OPENED, confirmed())["text"] == (
         "PAGE chat-prod · coding: acceptance length 1.92, 20% below its baseline 2.40, since 2026-03-02 10:00:00 UTC\n"
-        "  evidence   -20.0% (95 % interval -21.7% to -18.2%) over 24 prompts, runs 31, 33, 34, baseline 7, "
+        "  evidence   -20.0% (95 % interval -21.7% to -18.2%) in geometric means "
+        "over 24 prompts, runs 31, 33, 34, baseline 7, "
         "source request\n"
         "  rule       acceptance-drop: acceptance_length down 15%; replica http://vllm-0:8000\n"
         "  last good  run 27 at 2026-03-02 09:21:00 UTC\n"
@@ -88,7 +89,8 @@ def test_an_updated_incident_names_the_domain_that_broke_now() -> None:
     assert document["text"] == (
         "PAGE, STILL OPEN, NOW ALSO chat-prod · math: acceptance length 1.92, 20% below its baseline 2.40, "
         "since 2026-03-02 10:00:00 UTC\n"
-        "  evidence   -20.0% (95 % interval -21.7% to -18.2%) over 24 prompts, runs 31, 33, 34, baseline 7, "
+        "  evidence   -20.0% (95 % interval -21.7% to -18.2%) in geometric means "
+        "over 24 prompts, runs 31, 33, 34, baseline 7, "
         "source request\n"
         "  rule       acceptance-drop: acceptance_length down 15%; replica http://vllm-0:8000\n"
         "  last good  none\n"
@@ -107,7 +109,8 @@ def test_a_resolved_incident_says_where_it_is_back_and_how_long_it_lasted() -> N
     assert document["text"] == (
         "RESOLVED chat-prod · coding: acceptance length is back at 2.40, level with its baseline 2.40, "
         "after 2 h 5 min\n"
-        "  evidence   +0.0% (95 % interval -3.3% to +3.4%) over 24 prompts, runs 41, baseline 7, source request\n"
+        "  evidence   +0.0% (95 % interval -3.3% to +3.4%) in geometric means "
+        "over 24 prompts, runs 41, baseline 7, source request\n"
         "  rule       acceptance-drop: acceptance_length down 15%; replica http://vllm-0:8000\n"
         "  changed    drafter org/drafter → org/other; k 3 → 5, noticed 2026-03-02 09:58:20 UTC on http://vllm-0:8000\n"
         "  next       specwatch incidents 12\n"

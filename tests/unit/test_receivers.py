@@ -25,7 +25,7 @@ from monitor.alerting.receivers import (
 )
 from monitor.alerting.sender import LONGEST_RETRY_SECONDS, retry_delay_seconds
 from monitor.config.alerting import Webhook
-from monitor.store.incidents import Delivery
+from monitor.store.outbox import Delivery
 from tests.factories import make_alerting, make_route
 
 if TYPE_CHECKING:

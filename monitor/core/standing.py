@@ -1,0 +1,37 @@
+"""How a route's domain stands: one word from its latest runs and verdicts. Pure; nothing known is never `ok`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from monitor.core.judge import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def standing(
+    *,
+    incident: bool,
+    valid_run: Mapping[str, Any] | None,
+    invalid_run: Mapping[str, Any] | None,
+    verdicts: Sequence[Mapping[str, Any]],
+) -> str:
+    """`INCIDENT`, why the newest run is invalid, `not judged`, `tripped` or `ok`.
+
+    The runs are the latest valid and the latest invalid one, as documents; `verdicts` are those of the valid one.
+    `ok` only where some rule judged the newest run and none tripped.
+    """
+    if incident:
+        return "INCIDENT"
+    if invalid_run is not None and (valid_run is None or invalid_run["id"] > valid_run["id"]):
+        return str(invalid_run["invalid_reason"])
+    outcomes = {verdict["outcome"] for verdict in verdicts}
+    if Outcome.TRIPPED in outcomes or Outcome.CONFIRMED in outcomes:
+        return "tripped"
+    return "ok" if outcomes - {Outcome.INVALID} else "not judged"
+
+
+def worst_change(verdicts: Sequence[Mapping[str, Any]]) -> float | None:
+    """The largest fall any rule saw, as a fraction of the baseline; None where no rule could judge."""
+    return min((verdict["change"] for verdict in verdicts if verdict["change"] is not None), default=None)

@@ -1,0 +1,130 @@
+"""The outbox: one delivery per receiver and incident transition.
+
+Guarantee: a delivery leaves `pending` only when its receiver accepted it or refused it for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import and_, exists, func, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from monitor.store.schema import deliveries, incident_events
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime, timedelta
+
+    from sqlalchemy import Connection, Row
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One message to one receiver, leased to this process until `lease_until`."""
+
+    id: int
+    receiver: str
+    incident_id: int
+    event_id: int
+    transition: str
+    document: dict[str, Any]
+    attempts: int
+
+    @property
+    def key(self) -> str:
+        """Same for every attempt: receivers drop repeats by it."""
+        return f"specwatch-{self.event_id}-{self.receiver}"
+
+
+def told(connection: Connection, incident_id: int) -> set[str]:
+    """Receivers that have a delivery of this incident, whatever became of it: they must hear the end too."""
+    statement = select(deliveries.c.receiver).where(deliveries.c.incident_id == incident_id).distinct()
+    return set(connection.execute(statement).scalars())
+
+
+def outbox_counts(connection: Connection) -> dict[tuple[str, str], int]:
+    """(receiver, state) → deliveries."""
+    statement = select(deliveries.c.receiver, deliveries.c.state, func.count()).group_by(
+        deliveries.c.receiver, deliveries.c.state
+    )
+    return {(row[0], row[1]): row[2] for row in connection.execute(statement)}
+
+
+def queue_deliveries(
+    connection: Connection, incident_id: int, event_id: int, receivers: Collection[str], now: datetime
+) -> int:
+    """One pending delivery per receiver; those already there stay as they are. Returns how many were new."""
+    if not receivers:
+        return 0
+    rows = [
+        {"event_id": event_id, "incident_id": incident_id, "receiver": name, "state": "pending", "due_at": now}
+        for name in sorted(receivers)
+    ]
+    statement = upsert(deliveries).values(rows).on_conflict_do_nothing(index_elements=["event_id", "receiver"])
+    return len(connection.execute(statement.returning(deliveries.c.id)).all())
+
+
+def claim_deliveries(connection: Connection, now: datetime, lease: timedelta, limit: int) -> list[Delivery]:
+    """Leases due deliveries to the caller: skipped by other senders until the lease lapses.
+
+    Only the oldest pending delivery of an incident and receiver is due, so that transitions arrive in order.
+    """
+    earlier = deliveries.alias("earlier")
+    blocked = exists().where(
+        earlier.c.incident_id == deliveries.c.incident_id,
+        earlier.c.receiver == deliveries.c.receiver,
+        earlier.c.id < deliveries.c.id,
+        earlier.c.state == "pending",
+    )
+    free = or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now)
+    due = (
+        select(deliveries.c.id)
+        .where(deliveries.c.state == "pending", deliveries.c.due_at <= now, free, ~blocked)
+        .order_by(deliveries.c.due_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    ids = list(connection.execute(due).scalars())
+    if not ids:
+        return []
+    leased = update(deliveries).where(deliveries.c.id.in_(ids))
+    connection.execute(leased.values(lease_until=now + lease, attempts=deliveries.c.attempts + 1))
+    statement = (
+        select(deliveries, incident_events.c.transition, incident_events.c.document)
+        .join(incident_events, incident_events.c.id == deliveries.c.event_id)
+        .where(deliveries.c.id.in_(ids))
+        .order_by(deliveries.c.id)
+    )
+    return [
+        Delivery(r.id, r.receiver, r.incident_id, r.event_id, r.transition, r.document, r.attempts)
+        for r in connection.execute(statement)
+    ]
+
+
+def mark_sent(connection: Connection, delivery_id: int, now: datetime) -> None:
+    _finish(connection, delivery_id, state="sent", sent_at=now, lease_until=None, last_error=None)
+
+
+def mark_retry(connection: Connection, delivery_id: int, error: str, due_at: datetime) -> None:
+    _finish(connection, delivery_id, due_at=due_at, lease_until=None, last_error=error)
+
+
+def mark_dead(connection: Connection, delivery_id: int, error: str) -> None:
+    _finish(connection, delivery_id, state="dead", lease_until=None, last_error=error)
+
+
+def delivery_document(row: Row[Any]) -> dict[str, Any]:
+    return {
+        "receiver": row.receiver,
+        "state": row.state,
+        "attempts": row.attempts,
+        "last_error": row.last_error,
+        "sent_at": None if row.sent_at is None else row.sent_at.isoformat(),
+    }
+
+
+def _finish(connection: Connection, delivery_id: int, **values: Any) -> None:
+    pending = and_(deliveries.c.id == delivery_id, deliveries.c.state == "pending")
+    connection.execute(update(deliveries).where(pending).values(**values))

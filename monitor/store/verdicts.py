@@ -1,0 +1,147 @@
+"""Trips and verdicts: what judging said of a run, and which runs wait for their confirmation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import and_, insert, select, update
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from monitor.store.schema import runs, trips, verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from monitor.core.judge import Verdict
+
+
+@dataclass(frozen=True)
+class Trip:
+    """A run past the trip line of one or more rules, waiting for its confirmation runs."""
+
+    id: int
+    route: str
+    domain: str
+    rules: tuple[str, ...]
+    run_id: int
+    baseline_id: int
+    confirmations_queued: int
+
+
+def store_verdict(
+    connection: Connection, run_id: int, rule: str, verdict: Verdict, judged_at: datetime, trip_id: int | None = None
+) -> int:
+    values = {
+        "run_id": run_id,
+        "trip_id": trip_id,
+        "rule": rule,
+        "outcome": verdict.outcome.value,
+        "document": verdict.as_dict(),
+        "judged_at": judged_at,
+    }
+    return connection.execute(insert(verdicts).values(values).returning(verdicts.c.id)).scalar_one()
+
+
+def list_verdicts(connection: Connection, run_id: int) -> list[dict[str, Any]]:
+    return verdicts_of(connection, [run_id]).get(run_id, [])
+
+
+def verdicts_of(connection: Connection, run_ids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
+    """run id → its verdicts, oldest first; runs nobody judged are left out."""
+    statement = select(verdicts).where(verdicts.c.run_id.in_(run_ids)).order_by(verdicts.c.id)
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in connection.execute(statement):
+        document = {"id": row.id, "rule": row.rule, "judged_at": row.judged_at.isoformat(), **row.document}
+        found.setdefault(row.run_id, []).append(document)
+    return found
+
+
+def open_trip(
+    connection: Connection,
+    route: str,
+    domain: str,
+    rules: Sequence[str],
+    run_id: int,
+    baseline_id: int,
+    opened_at: datetime,
+) -> int | None:
+    """A pending trip, or None when this route and domain already wait for confirmation."""
+    values = {
+        "route": route,
+        "domain": domain,
+        "rules": list(rules),
+        "run_id": run_id,
+        "baseline_id": baseline_id,
+        "state": "pending",
+        "confirmations_queued": 0,
+        "opened_at": opened_at,
+    }
+    pending = trips.c.state == "pending"
+    statement = upsert(trips).values(values)
+    new = statement.on_conflict_do_nothing(index_elements=["route", "domain"], index_where=pending)
+    return connection.execute(new.returning(trips.c.id)).scalar_one_or_none()
+
+
+def pending_trip(connection: Connection, trip_id: int) -> Trip | None:
+    """The trip, locked for this transaction, while it is undecided."""
+    statement = select(trips).where(trips.c.id == trip_id, trips.c.state == "pending").with_for_update()
+    row = connection.execute(statement).one_or_none()
+    if row is None:
+        return None
+    rules = tuple(row.rules)
+    return Trip(row.id, row.route, row.domain, rules, row.run_id, row.baseline_id, row.confirmations_queued)
+
+
+def count_confirmation(connection: Connection, trip_id: int, queued: int) -> None:
+    statement = update(trips).where(trips.c.id == trip_id)
+    connection.execute(statement.values(confirmations_queued=trips.c.confirmations_queued + queued))
+
+
+def valid_confirmations(connection: Connection, trip_id: int) -> list[int]:
+    statement = select(runs.c.id).where(runs.c.trip_id == trip_id, runs.c.valid).order_by(runs.c.id)
+    return list(connection.execute(statement).scalars())
+
+
+def confirmations_done(connection: Connection, trip_id: int) -> int:
+    return len(connection.execute(select(runs.c.id).where(runs.c.trip_id == trip_id)).all())
+
+
+def decide_trip(connection: Connection, trip_id: int, state: str, decided_at: datetime) -> None:
+    connection.execute(update(trips).where(trips.c.id == trip_id).values(state=state, decided_at=decided_at))
+
+
+def last_good_run(connection: Connection, route: str, domain: str, rule: str) -> dict[str, Any] | None:
+    """The latest run of this domain that the rule found above the resolve line: when it was last well."""
+    statement = (
+        select(runs.c.id, runs.c.finished_at)
+        .join(verdicts, verdicts.c.run_id == runs.c.id)
+        .where(runs.c.route == route, runs.c.domain == domain, verdicts.c.rule == rule)
+        .where(verdicts.c.document["above_resolve_line"].as_boolean())
+        .order_by(runs.c.id.desc())
+        .limit(1)
+    )
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else {"run_id": row.id, "finished_at": row.finished_at.isoformat()}
+
+
+def last_changes(connection: Connection, route: str, rule: str) -> dict[str, float]:
+    """Domain → latest judged change of the route by this rule, as a fraction."""
+    statement = (
+        select(runs.c.domain, verdicts.c.document["change"].as_float().label("change"))
+        .ext(distinct_on(runs.c.domain))
+        .join(verdicts, verdicts.c.run_id == runs.c.id)
+        .where(runs.c.route == route, verdicts.c.rule == rule, verdicts.c.outcome != "invalid")
+        .order_by(runs.c.domain, runs.c.id.desc(), verdicts.c.id.desc())
+    )
+    return {row.domain: row.change for row in connection.execute(statement)}
+
+
+def expire_trips(connection: Connection, opened_before: datetime, now: datetime) -> int:
+    """Gives up trips whose confirmations never came (their route was removed), so that new ones can open."""
+    stale = and_(trips.c.state == "pending", trips.c.opened_at < opened_before)
+    return connection.execute(update(trips).where(stale).values(state="expired", decided_at=now)).rowcount
