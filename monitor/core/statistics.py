@@ -76,6 +76,52 @@ def pooled_differences(runs: Sequence[Mapping[str, float]], baseline: Mapping[st
     return pooled
 
 
+RATIO_SIGMA_UNKNOWN = 0.11
+"""Pass-to-pass spread of a speedup assumed when it was measured once: the spread of throughput with speculation on that
+one public project saw over its own repeats."""
+
+
+@dataclass(frozen=True)
+class RatioEstimate:
+    """Geometric mean of a ratio over `n` prompts and `repeats` passes, with its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+    n: int
+    repeats: int
+
+    def as_dict(self) -> dict[str, float | int]:
+        return {"ratio": self.ratio, "low": self.low, "high": self.high, "n": self.n, "repeats": self.repeats}
+
+
+def ratio_estimate(repeats: Sequence[Mapping[str, float]]) -> RatioEstimate | None:
+    """From natural logs of a ratio by prompt, one mapping for each pass; None under two prompts.
+
+    Two errors are added in squares: of the mean over prompts (t with n − 1) and of the mean over passes (t with R − 1,
+    from their own spread, or RATIO_SIGMA_UNKNOWN for one pass), so that few passes give a wide interval.
+    """
+    from scipy.special import stdtrit
+
+    by_prompt: dict[str, list[float]] = {}
+    for logs in repeats:
+        for question, value in logs.items():
+            by_prompt.setdefault(question, []).append(value)
+    means = [sum(values) / len(values) for values in by_prompt.values()]
+    if len(means) < 2:
+        return None
+    mean = sum(means) / len(means)
+    over_prompts = float(stdtrit(len(means) - 1, 0.975)) * max(_sd(means), SD_FLOOR) / math.sqrt(len(means))
+    passes = [sum(logs.values()) / len(logs) for logs in repeats if logs]
+    if len(passes) > 1:
+        spread = max(_sd(passes), RUN_SIGMA_FLOOR)
+        over_passes = float(stdtrit(len(passes) - 1, 0.975)) * spread / math.sqrt(len(passes))
+    else:
+        over_passes = 1.96 * RATIO_SIGMA_UNKNOWN
+    half = math.hypot(over_prompts, over_passes)
+    return RatioEstimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(means), len(passes))
+
+
 @dataclass(frozen=True)
 class BaselineValues:
     """Per-prompt reference of one metric: geometric mean over runs, and the spread between whole runs (log scale)."""

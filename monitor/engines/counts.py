@@ -37,7 +37,10 @@ def drafts_every_step(method: str | None) -> bool | None:
 
 @dataclass(frozen=True)
 class Reading:
-    """How the answers of one run are read: the run's source, K where known, and whether its method always drafts."""
+    """How the answers of one run are read: the run's source, K where known, and whether its method always drafts.
+
+    K is 0 for a plain server, whose every token is a step.
+    """
 
     source: Source
     k: int | None = None
@@ -66,7 +69,7 @@ def _from_stream(answer: Answer, reading: Reading) -> Counts:
     merged chunk counts as the fewest decode steps that could make it, and not as a step whose acceptance is known.
     """
     decode = answer.chunk_tokens[1:]
-    decode_steps = sum(math.ceil(tokens / (reading.k + 1)) if reading.k else 1 for tokens in decode)
+    decode_steps = sum(1 if reading.k is None else math.ceil(tokens / (reading.k + 1)) for tokens in decode)
     if reading.every_step is False:
         return Counts(drafted=None, decode_steps=decode_steps)
     accepted = [tokens - 1 for tokens in decode[:-1] if not _merged(tokens, reading.k)]

@@ -25,6 +25,7 @@ ADVICE = {
     "aborted": "the server was probably told to stop; look at its log",
     "error_in_stream": "look at the server's log",
     "invalid_json": "something between here and the server alters its answers",
+    "not_started": "look at its log",
     "no_usage": "the server or a proxy drops stream_options or return_token_ids; connect to vLLM directly",
 }
 

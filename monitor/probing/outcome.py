@@ -24,7 +24,8 @@ class Outcome:
     """Everything known about the replica at the end of a run; from it and the attempts comes the rest.
 
     `observed`: what the replica shows of itself. `declared`: what the configuration says about it. `speculates`: None
-    when it does not show. `advice`: how it is made to report counts per request.
+    when it does not show. `advice`: how it is made to report counts per request. `plain`: it is measured for its times
+    as the server without speculation, so that an answer with acceptance is what makes a sample invalid.
     """
 
     url: str
@@ -33,9 +34,12 @@ class Outcome:
     speculates: bool | None
     wish: SourceWish
     advice: str
+    plain: bool = False
 
     def reading(self, attempts: Sequence[Attempt]) -> Reading:
         """One source for all samples: `request` as soon as one answer has counts, unless `stream` is wished for."""
+        if self.plain:
+            return Reading(Source.STREAM, k=0, every_step=False)
         source = Source.STREAM
         if self.wish == "request" or (self.wish == "auto" and _request_ks(attempts)):
             source = Source.REQUEST
@@ -45,15 +49,23 @@ class Outcome:
     def samples(self, attempts: Sequence[Attempt]) -> tuple[Sample, ...]:
         """One sample per attempt, in their order."""
         reading = self.reading(attempts)
-        without = self.speculates is False and not _request_ks(attempts)
-        return tuple(self._sample(attempt, reading, without) for attempt in attempts)
+        return tuple(self._sample(attempt, reading, self._wrong_kind(attempts)) for attempt in attempts)
 
-    def _sample(self, attempt: Attempt, reading: Reading, without_speculation: bool) -> Sample:
+    def _wrong_kind(self, attempts: Sequence[Attempt]) -> tuple[str, str] | None:
+        """Reason and detail when the server speculates and should not, or the other way round."""
+        speculates = bool(_request_ks(attempts)) or self.speculates
+        if self.plain and speculates:
+            return "speculates", f"{self.url}: this server speculates; name one without --speculative-config"
+        if not self.plain and speculates is False:
+            advice = "start the server with --speculative-config, or probe another"
+            return "no_speculation", f"{self.url}: speculation is off; {advice}"
+        return None
+
+    def _sample(self, attempt: Attempt, reading: Reading, wrong_kind: tuple[str, str] | None) -> Sample:
         sample = sample_of(attempt.prompt.question_id, attempt.answers, reading, attempt.error, self.advice)
         sample = replace(sample, total_seconds=attempt.total_seconds, loop_lag_seconds=attempt.loop_lag_seconds)
-        if attempt.error is None and without_speculation:
-            detail = f"{self.url}: speculation is off; start the server with --speculative-config, or probe another"
-            return replace(sample, invalid_reason="no_speculation", invalid_detail=detail)
+        if attempt.error is None and wrong_kind is not None:
+            return replace(sample, invalid_reason=wrong_kind[0], invalid_detail=wrong_kind[1])
         return sample
 
     def identity(self, attempts: Sequence[Attempt]) -> Identity:
@@ -102,7 +114,7 @@ class Outcome:
         ]
         if self.speculates is None and not _request_ks(attempts):
             found.append("no /metrics of vLLM here: the load, and whether the server speculates, are unknown")
-        if reading.source is Source.STREAM and self.speculates is not False:
+        if reading.source is Source.STREAM and self.speculates is not False and not self.plain:
             found += self._about_streams(reading, identity, merged_chunks(answers, reading.k))
         if identity.method == "suffix":
             found.append("suffix decoding learns from replayed prompts: its figures rise from run to run")

@@ -42,6 +42,7 @@ class _Plan:
     concurrency: int
     source: SourceWish
     declared: Identity
+    plain: bool
     on_sample: Callable[[Sample], None] | None
 
 
@@ -59,11 +60,13 @@ async def replay(
     min_prompts: int = 1,
     reason: Reason = Reason.MANUAL,
     limit: int | None = None,
+    plain: bool = False,
     clock: Clock | None = None,
     on_sample: Callable[[Sample], None] | None = None,
 ) -> Run | StandAside:
     """Replays the first `limit` prompts (None: all), `concurrency` at a time, and returns the run.
 
+    With `plain` the server is one without speculation, measured for its times.
     StandAside when more than `max_waiting` requests wait at the replica (None: whatever waits there).
 
     Whatever the replica does wrong is in the run: as the reason of invalid samples, and of the run when fewer than
@@ -81,7 +84,7 @@ async def replay(
         look = await _observe(client, engine, target.model, declared, attempts)
         if look is not None and max_waiting is not None and (look.load.waiting or 0) > max_waiting:
             return StandAside(look.load.waiting or 0, max_waiting)
-        plan = _Plan(sampling, concurrency, source, declared, on_sample)
+        plan = _Plan(sampling, concurrency, source, declared, plain, on_sample)
         replaying = _Replaying(client, engine, plan, look, clock)
         await replaying.all(attempts)
         outcome = await replaying.outcome()
@@ -191,6 +194,7 @@ class _Replaying:
             speculates=speculates,
             wish=self._plan.source,
             advice=self._engine.counts_advice(observed.version),
+            plain=self._plan.plain,
         )
 
     def regime(self) -> Regime:
