@@ -23,6 +23,8 @@ COMMANDS = {
     "run": ("monitor.cli.history:run", "Look into one run, down to single prompts."),
     "incidents": ("monitor.cli.incidents:incidents", "List incidents, or show one with its timeline."),
     "baseline": ("monitor.cli.baseline:baseline", "Create, show, approve and list baselines."),
+    "sweep": ("monitor.cli.sweep:sweep", "Measure where speculation pays, over concurrencies."),
+    "sweeps": ("monitor.cli.curves:sweeps", "List saved sweeps, or show one."),
     "prompts": ("monitor.cli.prompts:prompts", "List, show and lint prompt sets."),
     "config": ("monitor.cli.config:config", "Check routes.yaml and alerting.yaml."),
     "db": ("monitor.cli.db:db", "Upgrade the database schema or show its state."),

@@ -46,3 +46,21 @@ def timeline(incident: Mapping[str, Any], time_text: Callable[[str], str]) -> st
             state = f"{delivery['state']}{at}, attempts {delivery['attempts']}{error}"
             lines.append(f"  told       {delivery['receiver']}: {state}")
     return "\n".join(lines)
+
+
+def interval(low: float, high: float) -> str:
+    """The two ends of an interval: [1.75, 1.93]."""
+    return f"[{low:.2f}, {high:.2f}]"
+
+
+def interval_plot(values: tuple[float, float, float], axis: tuple[float, float], width: int, mark: float) -> str:
+    """An interval with its estimate on an axis of `width` characters: ├──●──┤, with ┊ where `mark` lies."""
+    begin, end = axis
+    scale = (width - 1) / ((end - begin) or 1)
+    low, middle, high, at = (round((value - begin) * scale) for value in (*values, mark))
+    cells = [" "] * width
+    if 0 <= at < width:
+        cells[at] = "┊"
+    cells[low : high + 1] = ["─"] * (high + 1 - low)
+    cells[low], cells[high], cells[middle] = "├", "┤", "●"
+    return "".join(cells)

@@ -47,9 +47,7 @@ async def launched(command: Sequence[str], log: Path, start_seconds: float) -> A
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
     process = _start([*command, "--host", "127.0.0.1", "--port", str(port)], log)
-    guard = subprocess.Popen(
-        [sys.executable, "-c", GUARD, str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
-    )
+    guard = _guard(process.pid)
     try:
         await _until_healthy(process, url, log, start_seconds)
         yield url
@@ -61,15 +59,19 @@ def _start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            return subprocess.Popen(
+            return subprocess.Popen(  # noqa: S603 what the user asks us to start
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
     except OSError as error:
         where = error.filename or log
-        raise UsageError(
-            f"{where}: {error.strerror}; a sweep that starts its servers needs vLLM (pip install 'specwatch[vllm]'), or "
-            "--vllm-command"
-        ) from None
+        advice = "a sweep that starts its servers needs vLLM: pip install 'specwatch[vllm]', or give --vllm-command"
+        raise UsageError(f"{where}: {error.strerror}; {advice}") from None
+
+
+def _guard(group: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 our own program
+        [sys.executable, "-c", GUARD, str(group)], stdin=subprocess.PIPE, start_new_session=True
+    )
 
 
 async def _until_healthy(process: subprocess.Popen[bytes], url: str, log: Path, seconds: float) -> None:

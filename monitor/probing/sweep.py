@@ -84,7 +84,7 @@ class Measured:
     async def measure(
         self, engine: Engine, plan: Plan, concurrency: int, on_sample: Callable[[object], None] | None = None
     ) -> None:
-        """One pass more. Raises TargetError when the server is gone, or speculates where it should not or the reverse."""
+        """One pass more. Raises TargetError when the server is gone, or speculates and should not, or the reverse."""
         prompts = plan.prompts_of_a_pass(concurrency)
         run = await replay(
             self.contender.target,

@@ -297,3 +297,15 @@ Index(
     postgresql_where=text("state = 'pending'"),
 )
 Index("ix_deliveries_incident_id", deliveries.c.incident_id)
+
+sweeps = Table(
+    "sweeps",
+    metadata,
+    _id(),
+    Column("route", Text),
+    Column("model", Text),
+    _time("started_at"),
+    _time("finished_at"),
+    Column("document", JSONB, nullable=False),
+)
+Index("ix_sweeps_route_id", sweeps.c.route, sweeps.c.id)

@@ -1,0 +1,333 @@
+"""`specwatch sweep`: where speculation pays and where it stops paying, measured over concurrencies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monitor.cli.curves import show_sweeps
+from monitor.cli.output import format_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from monitor.cli.context import Context
+    from monitor.core.records import Sampling
+    from monitor.core.sweep import Sweep
+    from monitor.probing.client import Target
+    from monitor.probing.sweep import Contender, Measured, Plan
+    from monitor.prompts.sets import Prompt
+
+PATH = click.Path(path_type=Path)
+
+
+def _url(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+    from monitor.config.routes import replica_url
+
+    try:
+        return tuple(map(replica_url, value)) if isinstance(value, tuple) else value and replica_url(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _concurrencies(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
+    try:
+        found = sorted({int(word) for word in value.split(",")})
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a list of numbers; write for example 1,4,16") from None
+    if found[0] < 1 or found[-1] > 1024:
+        raise click.BadParameter("a concurrency is a number from 1 to 1024")
+    return tuple(found)
+
+
+def _speculative_configs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        try:
+            document = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise click.BadParameter(f"{value!r} is not JSON: {error}") from None
+        if not isinstance(document, dict) or "num_speculative_tokens" not in document:
+            example = '{"method": "ngram", "num_speculative_tokens": 4}'
+            raise click.BadParameter(f"{value!r} is no object with num_speculative_tokens; write for example {example}")
+    return values
+
+
+@dataclass(frozen=True)
+class _Servers:
+    """What is compared: running servers, or a model to start `vllm serve` with."""
+
+    plain: Target | None
+    speculative: tuple[Target, ...]
+    model: str | None
+    configs: tuple[str, ...]
+    command: tuple[str, ...]
+    log_directory: Path
+    start_seconds: float
+
+
+@click.command()
+@click.argument("route", required=False)
+@click.option("--plain", callback=_url, metavar="URL", help="Server of the same model without speculation.")
+@click.option("--speculative", multiple=True, callback=_url, metavar="URL", help="Server with speculation; repeatable.")
+@click.option("--model", metavar="MODEL", help="Start 'vllm serve MODEL' here, plain and speculative in turn.")
+@click.option(
+    "--speculative-config",
+    "configs",
+    multiple=True,
+    callback=_speculative_configs,
+    metavar="JSON",
+    help="With --model: what vllm serve is given; repeatable, all are compared with one plain server.",
+)
+@click.option(
+    "--vllm-command",
+    default="vllm serve",
+    show_default=True,
+    metavar="COMMAND",
+    help="With --model: what starts a server, before the model's name.",
+)
+@click.option("--vllm-args", default="", metavar="ARGS", help="With --model: further arguments of both servers.")
+@click.option("--log-dir", type=PATH, metavar="DIR", help="With --model: where server logs go.  [default: a new one]")
+@click.option(
+    "--start-timeout",
+    type=click.IntRange(min=1),
+    default=900,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --model: until a server must be healthy.",
+)
+@click.option(
+    "--concurrency",
+    "concurrencies",
+    callback=_concurrencies,
+    default="1,2,4,8,16,32,48,64,128",
+    show_default=True,
+    metavar="LIST",
+    help="Requests in flight, one point each.",
+)
+@click.option(
+    "--prompts",
+    type=click.IntRange(min=12),
+    default=24,
+    show_default=True,
+    metavar="N",
+    help="Prompts that count in a pass; at least as many as the concurrency.",
+)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Passes at each concurrency.")
+@click.option("--max-tokens", type=click.IntRange(min=16), default=128, show_default=True, help="Tokens per answer.")
+@click.option("--domain", "domains", multiple=True, help="Only prompts of this domain; repeatable.  [default: all]")
+@click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of one server, for tokens/s per GPU.")
+@click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the key of the servers.")
+@click.option("--save", is_flag=True, help="Keep the curve in the store, to see with 'specwatch sweeps'.")
+@format_option
+@click.pass_obj
+def sweep(
+    context: Context,
+    route: str | None,
+    *,
+    plain: str | None,
+    speculative: tuple[str, ...],
+    model: str | None,
+    configs: tuple[str, ...],
+    vllm_command: str,
+    vllm_args: str,
+    log_dir: Path | None,
+    start_timeout: int,
+    concurrencies: tuple[int, ...],
+    prompts: int,
+    repeats: int,
+    max_tokens: int,
+    domains: tuple[str, ...],
+    gpus: int | None,
+    api_key_env: str | None,
+    save: bool,
+    format_: str,
+) -> None:
+    """Measure the speedup of speculation over concurrencies, and where it ends.
+
+    Compares running servers (--plain and --speculative), the first replica of ROUTE with its plain_twin, or servers
+    that are started here (--model and --speculative-config) one after the other and always stopped. Every point replays
+    the same prompts on both sides, warm-up left out; its interval is over prompts and passes.
+
+    This is a load test: point it at servers that nobody else uses. Exit code 13 when a server cannot be measured.
+    """
+    from monitor.core.records import Sampling
+    from monitor.probing.sweep import Plan
+
+    sampling = Sampling(max_tokens=max_tokens)
+    modes = [name for name, given in (("ROUTE", route), ("--plain", plain), ("--model", model)) if given]
+    if len(modes) != 1:
+        raise click.UsageError("give ROUTE, or --plain and --speculative, or --model and --speculative-config")
+    if (plain is not None) != bool(speculative):
+        raise click.UsageError("--plain and --speculative are given together")
+    if (model is not None) != bool(configs):
+        raise click.UsageError("--model and --speculative-config are given together")
+    if route is not None:
+        servers, sampling = _of_route(context, route, sampling)
+    else:
+        servers = _named(plain, speculative, model, configs, api_key_env)
+    command = (*shlex.split(vllm_command), *([model] if model else ()), *shlex.split(vllm_args))
+    servers = replace(
+        servers,
+        command=command,
+        log_directory=log_dir or Path(tempfile.mkdtemp(prefix="specwatch-sweep-")) if model else Path(),
+        start_seconds=start_timeout,
+    )
+    plan = Plan(_prompts(domains), sampling, concurrencies, prompts, repeats, gpus=gpus)
+    found = _measured(plan, servers)
+    if save:
+        _save(context, found, route)
+    _show(found, format_)
+
+
+def _named(
+    plain: str | None, speculative: Sequence[str], model: str | None, configs: tuple[str, ...], key: str | None
+) -> _Servers:
+    """Raises ConfigError for a key that is not set."""
+    from monitor.config.secrets import Secret
+    from monitor.probing.client import Target
+
+    secret = None if key is None else Secret(env=key).reveal(os.environ)
+    targets = tuple(Target(url, api_key=secret) for url in speculative)
+    plain_target = None if plain is None else Target(plain, api_key=secret)
+    return _Servers(plain_target, targets, model, configs, (), Path(), 0)
+
+
+def _of_route(context: Context, name: str, sampling: Sampling) -> tuple[_Servers, Sampling]:
+    """The route's first replica and its plain twin, asked as its probes ask. Raises ConfigError, UsageError."""
+    from monitor.errors import UsageError
+    from monitor.service.probes import sampling_of, target_of
+
+    routes = {route.name: route for route in context.load_config().routes}
+    if name not in routes:
+        raise UsageError(f"there is no route {name} in routes.yaml; there are: {', '.join(routes)}")
+    route = routes[name]
+    if route.plain_twin is None:
+        raise UsageError(f"route {name} has no plain_twin; a sweep needs a server without speculation to compare with")
+    replica, twin = target_of(route, route.replicas[0]), target_of(route, route.plain_twin)
+    asked = replace(sampling_of(route), max_tokens=sampling.max_tokens)
+    return _Servers(twin, (replica,), None, (), (), Path(), 0), asked
+
+
+def _prompts(domains: Sequence[str]) -> tuple[Prompt, ...]:
+    """The first prompts of every domain, then the second ones, and so on: any beginning is a mix of domains."""
+    from itertools import chain, zip_longest
+
+    from monitor.errors import UsageError
+    from monitor.prompts.sets import bundled_directory, load_prompt_sets
+
+    sets = load_prompt_sets(bundled_directory())
+    if unknown := [domain for domain in domains if domain not in sets]:
+        raise UsageError(f"no domain {unknown[0]!r}; there are: {', '.join(sets)}")
+    chosen = [sets[domain].prompts for domain in dict.fromkeys(domains or sets)]
+    return tuple(prompt for prompt in chain.from_iterable(zip_longest(*chosen)) if prompt is not None)
+
+
+def _measured(plan: Plan, servers: _Servers) -> list[Sweep]:
+    """Raises TargetError, UsageError."""
+    from monitor.probing.sweep import Contender
+
+    count = len(servers.configs or servers.speculative)
+    with _progress(plan.sent_to_each() * (count + 1)) as on_sample:
+        if servers.model is not None:
+            return asyncio.run(_in_turn(plan, servers, on_sample))
+        assert servers.plain is not None
+        contenders = [Contender("plain", servers.plain, plain=True)]
+        contenders += [Contender(target.base_url, target) for target in servers.speculative]
+        return asyncio.run(_side_by_side(plan, contenders, on_sample))
+
+
+async def _side_by_side(plan: Plan, contenders: list[Contender], on_sample: Callable[[object], None]) -> list[Sweep]:
+    from monitor.engines.registry import ENGINES
+    from monitor.probing.sweep import compared, interleaved
+
+    plain, *others = await interleaved(ENGINES["vllm"], plan, contenders, on_sample)
+    return [compared(plan, plain, other, interleaved=True) for other in others]
+
+
+async def _in_turn(plan: Plan, servers: _Servers, on_sample: Callable[[object], None]) -> list[Sweep]:
+    """Starts the plain server, then one for each config, one at a time."""
+    from monitor.engines.registry import ENGINES
+    from monitor.probing.client import Target
+    from monitor.probing.launched import launched
+    from monitor.probing.sweep import Contender, alone, compared
+
+    async def measured(label: str, arguments: Sequence[str], log: str, *, plain: bool) -> Measured:
+        click.echo(f"starting {label}; its log is {servers.log_directory / log}", err=True)
+        command = (*servers.command, *arguments)
+        async with launched(command, servers.log_directory / log, servers.start_seconds) as url:
+            return await alone(ENGINES["vllm"], plan, Contender(label, Target(url), plain), on_sample)
+
+    with _stopped_by_sigterm():
+        plain = await measured("the plain server", (), "plain.log", plain=True)
+        found = []
+        for number, config in enumerate(servers.configs, start=1):
+            arguments = ("--speculative-config", config, "--per-request-spec-decode-metrics", "summary")
+            log = f"speculative-{number}.log"
+            found.append(await measured(_label(json.loads(config)), arguments, log, plain=False))
+    return [compared(plan, plain, one, interleaved=False) for one in found]
+
+
+def _label(config: Mapping[str, Any]) -> str:
+    """A config in a few words: method, draft length, drafter."""
+    drafter = f" {Path(str(config['model'])).name}" if config.get("model") else ""
+    return f"{config.get('method', 'draft_model')} K={config['num_speculative_tokens']}{drafter}"
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the sweep as Ctrl-C does, so that what was started is stopped."""
+    import signal
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[object], None]]:
+    """A bar with the time left, on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("requests"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("sweep", total=total)
+        yield lambda _: bar.advance(task)
+
+
+def _save(context: Context, found: Sequence[Sweep], route: str | None) -> None:
+    """Raises StoreError."""
+    from monitor.store import migrate
+    from monitor.store.sweeps import store_sweep
+
+    with context.database(reading=False) as database:
+        migrate.upgrade(database)
+        with database.transaction() as connection:
+            ids = [store_sweep(connection, one, route) for one in found]
+    for sweep_id in ids:
+        click.echo(f"saved as sweep {sweep_id}; see 'specwatch sweeps {sweep_id}'", err=True)
+
+
+def _show(found: Sequence[Sweep], format_: str) -> None:
+    """Prints the curves. Raises TargetError when no point of any is valid."""
+    from monitor.errors import TargetError
+
+    documents = [one.as_dict() for one in found]
+    show_sweeps(documents, format_)
+    if all(point["speedup"] is None for document in documents for point in document["points"]):
+        first = documents[0]["points"][0]
+        raise TargetError(first["invalid_reason"], f"no point could be measured: {first['invalid_detail']}")
