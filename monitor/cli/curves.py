@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from monitor.cli.context import Context
 
 PLOT_WIDTH = 20
+WIDEST_RATIO = 4.0
+"""The plot ends there, so that one wild interval does not squeeze the others."""
 
 
 @click.command()
@@ -113,8 +115,8 @@ def _warnings(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _point_columns(points: Sequence[Mapping[str, Any]]) -> list[Column]:
     ratios = [point["speedup"] for point in points if point["speedup"] is not None]
-    low = min([1.0, *(ratio["low"] for ratio in ratios)])
-    high = max([1.0, *(ratio["high"] for ratio in ratios)])
+    low = max(min([1.0, *(ratio["low"] for ratio in ratios)]), 1 / WIDEST_RATIO)
+    high = min(max([1.0, *(ratio["high"] for ratio in ratios)]), WIDEST_RATIO)
 
     def plot(point: Mapping[str, Any]) -> str:
         ratio = point["speedup"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,13 +55,20 @@ def interval(low: float, high: float) -> str:
 
 
 def interval_plot(values: tuple[float, float, float], axis: tuple[float, float], width: int, mark: float) -> str:
-    """An interval with its estimate on an axis of `width` characters: ├──●──┤, with ┊ where `mark` lies."""
-    begin, end = axis
+    """An interval with its estimate on a logarithmic axis of `width` characters: ├──●──┤, with ┊ where `mark` lies.
+
+    ◂ and ▸ stand where it goes on beyond the axis. All values are above 0.
+    """
+    begin, end = map(math.log, axis)
     scale = (width - 1) / ((end - begin) or 1)
-    low, middle, high, at = (round((value - begin) * scale) for value in (*values, mark))
+    low, middle, high, at = (round((math.log(value) - begin) * scale) for value in (*values, mark))
     cells = [" "] * width
     if 0 <= at < width:
         cells[at] = "┊"
-    cells[low : high + 1] = ["─"] * (high + 1 - low)
-    cells[low], cells[high], cells[middle] = "├", "┤", "●"
+    first, last = (min(max(place, 0), width - 1) for place in (low, high))
+    cells[first : last + 1] = ["─"] * (last + 1 - first)
+    cells[first] = "├" if low >= 0 else "◂"
+    cells[last] = "┤" if high < width else "▸"
+    if 0 <= middle < width:
+        cells[middle] = "●"
     return "".join(cells)

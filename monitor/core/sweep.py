@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from monitor.core.figures import aggregate, percentile
@@ -17,13 +18,25 @@ if TYPE_CHECKING:
 MIN_PROMPTS = 12
 """Fewest prompts valid on both sides that make a speedup; under it the point is invalid."""
 
+BUNCHED_LIMIT_RATIO = 0.25
+"""Share of chunks that came together with the one before from which the times of a sample mean nothing: a client that
+gets no processor reads several steps at once, and what came before its first look is missing from its decode time."""
+
 Repeat = tuple["Sample", ...]
 """The measured samples of one pass at one concurrency: no warm-up, nothing sent only to keep the load up."""
 
 
+def bunched_ratio(sample: Sample) -> float:
+    """Share of chunks after the first of a turn that bear the time stamp of the one before: read at once with it."""
+    gaps = [after - before for turn in sample.chunk_seconds for before, after in pairwise(turn)]
+    return sum(gap <= 0 for gap in gaps) / len(gaps) if gaps else 0.0
+
+
 def decode_seconds_per_token(sample: Sample) -> float | None:
-    """Time between tokens after the first; None for a sample that is invalid or decoded nothing."""
+    """Time between tokens after the first; None for a sample that is invalid, decoded nothing, or came in bunches."""
     if not sample.valid or not sample.decode_tokens or not sample.decode_seconds:
+        return None
+    if bunched_ratio(sample) > BUNCHED_LIMIT_RATIO:
         return None
     return sample.decode_seconds / sample.decode_tokens
 
@@ -140,7 +153,10 @@ def point(
     """From repeats of the same prompts on both sides, the i-th of one measured next to the i-th of the other."""
     sides = [side([s for repeat in repeats for s in repeat], concurrency, gpus) for repeats in (plain, speculative)]
     speedup = _ratio(decode_seconds_per_token, plain, speculative)
-    fault = _fault(sides[0], sides[1], speedup)
+    bunched = sum(
+        bunched_ratio(s) > BUNCHED_LIMIT_RATIO for passes in (plain, speculative) for one in passes for s in one
+    )
+    fault = _fault(sides[0], sides[1], speedup, bunched)
     steps = sides[0].seconds_per_step, sides[1].seconds_per_step
     sound = fault is None
     return Point(
@@ -158,9 +174,16 @@ def point(
     )
 
 
-def _fault(plain: Side, speculative: Side, speedup: RatioEstimate | None) -> tuple[str, str] | None:
+def _bunched(passes: Sequence[Repeat]) -> int:
+    return sum(bunched_ratio(sample) > BUNCHED_LIMIT_RATIO for one in passes for sample in one)
+
+
+def _fault(plain: Side, speculative: Side, speedup: RatioEstimate | None, bunched: int) -> tuple[str, str] | None:
     if speedup is not None and speedup.n >= MIN_PROMPTS:
         return None
+    if 2 * bunched > plain.prompts_total + speculative.prompts_total:
+        detail = f"chunks of {bunched} answers arrived in bunches: this machine, or a proxy, is too slow to time them"
+        return "bunched_stream", detail
     for name, found in (("plain", plain), ("speculative", speculative)):
         if found.invalid_reasons and found.prompts_valid < found.prompts_total / 2:
             reason = max(found.invalid_reasons, key=lambda word: found.invalid_reasons[word])

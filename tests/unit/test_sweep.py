@@ -10,7 +10,7 @@ from monitor.core.figures import Counts
 from monitor.core.format import interval_plot
 from monitor.core.records import Source
 from monitor.core.statistics import RatioEstimate, ratio_estimate
-from monitor.core.sweep import Crossover, crossover, point
+from monitor.core.sweep import Crossover, bunched_ratio, crossover, point
 from monitor.probing.sweep import Plan
 from monitor.prompts.sets import Prompt
 from tests.factories import make_sample
@@ -133,6 +133,18 @@ def test_a_pass_warms_up_and_holds_the_load_with_prompts_that_do_not_count():
     assert len(plan.prompts_of_a_pass(128)) == 40 + 256
 
 
-def test_an_interval_is_drawn_with_its_estimate_and_the_mark():
-    assert interval_plot((1.2, 1.5, 1.8), (1.0, 2.0), 11, mark=1.0) == "┊ ├──●──┤  "
-    assert interval_plot((0.0, 0.5, 1.0), (0.0, 1.0), 5, mark=0.5) == "├─●─┤"
+def test_answers_read_in_bunches_have_no_decode_time():
+    bunches = ((0.1, 0.1, 0.1, 0.2, 0.2, 0.2),)
+    assert bunched_ratio(make_sample(chunk_seconds=bunches)) == pytest.approx(0.8)
+    found = point(4, plain_passes(0.02), passes(0.008, chunk_seconds=bunches))
+    assert (found.invalid_reason, found.speedup) == ("too_few_valid_prompts", None)
+    found = point(4, plain_passes(0.02, chunk_seconds=bunches), passes(0.008, chunk_seconds=bunches))
+    assert found.invalid_reason == "bunched_stream"
+    assert found.invalid_detail.startswith("chunks of 48 answers arrived in bunches")
+
+
+def test_an_interval_is_drawn_on_a_logarithmic_axis_with_its_estimate_and_the_mark():
+    assert interval_plot((2.0, 4.0, 8.0), (1.0, 16.0), 17, mark=1.0) == "┊   ├───●───┤    "
+    assert interval_plot((0.5, 1.0, 2.0), (0.5, 2.0), 5, mark=1.0) == "├─●─┤"
+    assert interval_plot((0.1, 1.0, 9.0), (0.5, 2.0), 5, mark=1.0) == "◂─●─▸"
+    assert interval_plot((0.1, 0.2, 0.8), (0.5, 2.0), 5, mark=2.0) == "◂┤  ┊"
