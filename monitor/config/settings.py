@@ -114,6 +114,15 @@ class Settings(StrictModel):
     concurrency: Whole = Field(
         default=4, description="Prompts in flight on one replica. Runs at another concurrency are not comparable."
     )
+    gpus: Whole | None = Field(
+        default=None, examples=[2], description="GPUs of one replica, for figures per GPU and cost. Unset: 1 for cost."
+    )
+    gpu_price_per_hour: Annotated[Number, Field(gt=0)] | None = Field(
+        default=None,
+        examples=[2.5],
+        description="What one GPU costs an hour, in your currency: shows what a million tokens and lost speed cost. "
+        "Unset: no cost is shown.",
+    )
     min_prompts: Whole = Field(default=12, description="A run with fewer valid prompts than this is invalid.")
     temperature: Annotated[Number, Field(ge=0, le=2)] = Field(
         default=0.0, description="Sampling temperature; 0 is greedy and makes outputs repeat."

@@ -1,0 +1,151 @@
+"""`specwatch advise ROUTE`: what to set, with the evidence beside it."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monitor.cli.output import Column, emit, local_time
+from monitor.core.format import figure
+from monitor.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from monitor.cli.context import Context
+
+WIDTH = 88
+
+
+@click.command()
+@click.argument("route")
+@click.option("--sweep", "sweep_id", type=click.IntRange(min=1), metavar="ID", help="This one.  [default: the latest]")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="How to print.",
+)
+@click.pass_obj
+def advise(context: Context, route: str, sweep_id: int | None, format_: str) -> None:
+    """Say what to set for ROUTE: draft length, on or off by batch size, domains that should leave.
+
+    From the latest valid run of every domain and a saved sweep of the same identity ('specwatch sweep ROUTE --save').
+    Every line has its evidence and its uncertainty; without valid data nothing is advised.
+    """
+    from monitor.core.advice import acceptance, advice, draft_length_table, loads
+
+    runs, sweep = _found(context, route, sweep_id)
+    settings = _settings(context, route)
+    found = acceptance(runs, settings["mix"])
+    if found is None:
+        raise UsageError(f"the latest valid runs of {route} differ in source or K; nothing can be advised from them")
+    if (theirs := sweep["speculative_identity"]["k"]) != found.k:
+        raise UsageError(
+            f"sweep {sweep['id']} is of K = {theirs} and route {route} runs K = {found.k} now; "
+            f"run 'specwatch sweep {route} --save' again"
+        )
+    price, gpus = settings["gpu_price_per_hour"], settings["gpus"] or sweep["gpus"] or 1
+    document = {
+        "route": route,
+        "k": found.k,
+        "source": found.source,
+        "run_ids": list(found.run_ids),
+        "sweep_id": sweep["id"],
+        "advice": [line.as_dict() for line in advice(found, sweep, price, gpus)],
+        "draft_lengths": draft_length_table(found, loads(sweep)),
+        "cost_per_million_tokens": _costs(sweep, price, gpus),
+    }
+    if format_ == "json":
+        click.echo(json.dumps(document, ensure_ascii=False, indent=2))
+    else:
+        _print(document, sweep)
+
+
+def _found(context: Context, route: str, sweep_id: int | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The latest valid run of each of the route's domains, and the sweep. Raises UsageError without either."""
+    from monitor.store.snapshot import snapshot
+    from monitor.store.sweeps import get_sweep, list_sweeps
+
+    with context.database() as database, database.transaction() as connection:
+        runs = [run for run in snapshot(connection).valid_runs if run["route"] == route]
+        if sweep_id is not None:
+            sweep = get_sweep(connection, sweep_id)
+        else:
+            sweep = next(iter(list_sweeps(connection, route, 1)), None)
+    if not runs:
+        raise UsageError(f"route {route} has no valid run to advise from; see 'specwatch runs --route {route}'")
+    if sweep is None:
+        which = f"there is no sweep {sweep_id}" if sweep_id is not None else f"route {route} has no saved sweep"
+        raise UsageError(f"{which}; run 'specwatch sweep {route} --save' first")
+    return runs, sweep
+
+
+def _settings(context: Context, route: str) -> dict[str, Any]:
+    """What routes.yaml says of the route's mix and price, where it can be read."""
+    from monitor.errors import ConfigError
+
+    nothing: dict[str, Any] = {"mix": {}, "gpus": None, "gpu_price_per_hour": None}
+    try:
+        routes = context.load_config().routes
+    except ConfigError:
+        return nothing
+    for found in routes:
+        if found.name == route:
+            return {"mix": dict(found.mix), "gpus": found.gpus, "gpu_price_per_hour": found.gpu_price_per_hour}
+    return nothing
+
+
+def _costs(sweep: Mapping[str, Any], price: float | None, gpus: int) -> list[dict[str, Any]]:
+    """By concurrency, plain and speculative; empty without a price."""
+    from monitor.core.advice import cost_per_million_tokens, loads
+
+    if price is None:
+        return []
+    return [
+        {
+            "concurrency": load.concurrency,
+            "plain": cost_per_million_tokens(load.plain_tokens_per_second, price, gpus),
+            "speculative": cost_per_million_tokens(load.speculative_tokens_per_second, price, gpus),
+        }
+        for load in loads(sweep)
+    ]
+
+
+def _print(document: Mapping[str, Any], sweep: Mapping[str, Any]) -> None:
+    click.echo(
+        f"route {document['route']}, K = {document['k']}, source {document['source']}, "
+        f"sweep {document['sweep_id']} of {local_time(sweep['finished_at'])}\n"
+    )
+    for line in document["advice"]:
+        _wrapped(f"{line['topic']}: {line['text']}", "")
+        _wrapped(f"evidence ({line['basis']}): {line['evidence']}", "  ")
+        _wrapped(f"uncertainty: {line['uncertainty']}", "  ")
+        click.echo()
+    rows = document["draft_lengths"]
+    lengths = list(rows[0]["speedup_by_draft_length"]) if rows else []
+    in_use = str(document["k"])
+    columns = [Column("conc.", lambda row: str(row["concurrency"]), right=True)]
+    for length in lengths:
+        heading = f"K={length}" + (" measured" if length == in_use else " modelled")
+        columns.append(Column(heading, lambda row, n=length: _speedup(row, n), right=True))  # type: ignore[misc]
+    columns.append(Column("sure to", lambda row: f"±{row['doubt_ratio']:.0%}", right=True))
+    emit(rows, columns, "table", "")
+    for cost in document["cost_per_million_tokens"]:
+        click.echo(
+            f"a million tokens at concurrency {cost['concurrency']}: {cost['speculative']:.2f} with speculation, "
+            f"{cost['plain']:.2f} without"
+        )
+
+
+def _speedup(row: Mapping[str, Any], length: str) -> str:
+    return figure("speedup", row["speedup_by_draft_length"][length]) + "x"
+
+
+def _wrapped(text: str, indent: str) -> None:
+    click.echo(textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  "))
