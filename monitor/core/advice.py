@@ -184,15 +184,18 @@ def best_lengths(found: Acceptance, at: Sequence[Load]) -> list[tuple[Load, int,
     return chosen
 
 
-def per_batch_size(chosen: Sequence[tuple[Load, int, float]]) -> list[list[int]]:
+def per_batch_size(chosen: Sequence[tuple[Load, int, float]], off_from: float | None = None) -> list[list[int]]:
     """vLLM's `num_speculative_tokens_per_batch_size`: [from, to, K] with borders half way between measured loads.
 
-    The last range ends at the last load measured: nothing is said beyond it.
+    Where speculation goes off after it was on, the border is the measured crossover `off_from`. The last range ends at
+    the last load measured: nothing is said beyond it.
     """
     ranges: list[list[int]] = []
     for place, (load, length, _) in enumerate(chosen):
         following = chosen[place + 1][0].concurrency if place + 1 < len(chosen) else None
         end = load.concurrency if following is None else max(load.concurrency, (load.concurrency + following) // 2)
+        if off_from is not None and length and following is not None and not chosen[place + 1][1]:
+            end = min(max(load.concurrency, round(off_from) - 1), following - 1)
         begin = ranges[-1][1] + 1 if ranges else 1
         if ranges and ranges[-1][2] == length:
             ranges[-1][1] = end
@@ -255,7 +258,7 @@ def _draft_length(found: Acceptance, at: Sequence[Load]) -> list[Advice]:
 
 
 def _batch_size(found: Acceptance, at: Sequence[Load], crossing: Document) -> Advice:
-    ranges = per_batch_size(best_lengths(found, at))
+    ranges = per_batch_size(best_lengths(found, at), crossing["concurrency"])
     spread = f"measured from concurrency {at[0].concurrency} to {at[-1].concurrency}; {RULE_OF_THUMB}"
     if crossing["outcome"] == "none_in_range":
         text = f"leave speculation on up to concurrency {at[-1].concurrency}"
@@ -271,10 +274,13 @@ def _batch_size(found: Acceptance, at: Sequence[Load], crossing: Document) -> Ad
 
 
 def _domains(found: Acceptance, at: Sequence[Load]) -> list[Advice]:
+    """Domains that lose at a load where the route as a whole does not."""
+    together = tokens_per_step(found.survival, found.coverage, found.k)
+    paying = [load for load in at if together >= load.break_even]
     lines = []
     for domain, yielded in sorted(found.by_domain.items(), key=lambda entry: entry[1]):
         losing = [load for load in at if yielded < load.break_even]
-        if not losing:
+        if not any(load in paying for load in losing):
             continue
         first = losing[0]
         proven = yielded < first.break_even * (1 - first.doubt_ratio)

@@ -89,6 +89,7 @@ def test_ranges_of_batch_sizes_meet_half_way_and_end_where_the_measurement_ends(
         (load(64, 40, 0.6), 0, 0.6),
     ]
     assert per_batch_size(chosen) == [[1, 10, 3], [11, 40, 1], [41, 64, 0]]
+    assert per_batch_size(chosen, 30.4) == [[1, 10, 3], [11, 29, 1], [30, 64, 0]]
 
 
 def test_acceptance_of_a_route_is_weighted_by_its_mix():
@@ -128,7 +129,7 @@ def test_every_line_has_its_evidence_and_its_uncertainty():
     lines = {line.topic: line for line in advice(made(coding=2.4, writing=1.3), curve, 2.0, 4)}
     assert lines["draft length"].basis == "modelled"
     assert lines["batch size"].text.startswith("switch speculation off from concurrency 24 on")
-    assert lines["batch size"].text.endswith('"num_speculative_tokens_per_batch_size": [[1, 40, 3], [41, 64, 0]]')
+    assert lines["batch size"].text.endswith('"num_speculative_tokens_per_batch_size": [[1, 23, 3], [24, 64, 0]]')
     assert "on under 16 requests, off above 32" in lines["batch size"].evidence
     assert lines["batch size"].uncertainty == "95 % interval of the crossover: 12 to outside of the range"
     assert lines["losing"].text == (
@@ -144,6 +145,11 @@ def test_a_domain_under_break_even_should_leave():
     assert line.text == "send writing to a route without speculation: it loses from concurrency 16 on"
     assert line.evidence == "1.30 tokens per step; break-even at concurrency 16: 1.70"
     assert line.uncertainty == "break-even is sure to ±10%"
+
+
+def test_domains_are_not_named_where_the_whole_route_loses():
+    curve = sweep(point(1, 2.0, speculative_ms=12.0), point(16, 0.8, speculative_ms=30.0))
+    assert [line.topic for line in advice(made(coding=2.4, math=2.3), curve, None, 1) if line.topic == "domain"] == []
 
 
 def test_the_crossover_decides_whether_to_switch_off():
