@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from monitor.core.records import Sampling
+    from monitor.engines.counters import Counters
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,9 @@ class Engine(Protocol):
 
     async def load(self, replica: Replica) -> Load:
         """The load now; empty when the replica does not show it. Never raises TargetError."""
+
+    async def counters(self, replica: Replica, model: str) -> Counters:
+        """What the server has counted for `model` since it started. Raises TargetError, `no_counters` if it never can."""
 
     def path(self, sampling: Sampling) -> str:
         """Where requests go."""

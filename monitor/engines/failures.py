@@ -26,6 +26,11 @@ ADVICE = {
     "error_in_stream": "look at the server's log",
     "invalid_json": "something between here and the server alters its answers",
     "not_started": "look at its log",
+    "no_counters": "use source request or stream, or give the address of a vLLM 0.10 or later whose /metrics answers",
+    "counters_reset": "measure again; if it repeats, this is a load balancer: give the address of one replica",
+    "counters_behind": "its /metrics may be that of another server than the one that answers, as behind a load "
+    "balancer: give the address of one replica",
+    "load_balancer": "the address is that of several servers; give the address of one replica",
     "no_usage": "the server or a proxy drops stream_options or return_token_ids; connect to vLLM directly",
 }
 

@@ -10,6 +10,7 @@ from monitor.engines import vllm_identity, vllm_metrics
 from monitor.engines.base import Chunk, Load, Observation, RequestCounts
 from monitor.engines.failures import failure, one_line
 from monitor.engines.lenient import section, text, whole
+from monitor.engines.vllm_counters import counters_of
 from monitor.errors import TargetError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from monitor.core.records import Identity, Sampling
     from monitor.engines.base import Replica
+    from monitor.engines.counters import Counters
 
 COUNTS_FLAG = "--per-request-spec-decode-metrics summary"
 COUNTS_SINCE = (0, 29)
@@ -57,6 +59,10 @@ class VllmEngine:
         """See `Engine.load`."""
         metrics = await _metrics(replica)
         return Load() if metrics is None else vllm_metrics.load_of(metrics)
+
+    async def counters(self, replica: Replica, model: str) -> Counters:
+        """See `Engine.counters`."""
+        return counters_of(await replica.get_text("/metrics"), model, replica.url)
 
     def path(self, sampling: Sampling) -> str:
         return "/v1/chat/completions" if sampling.endpoint == "chat" else "/v1/completions"

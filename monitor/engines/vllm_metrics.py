@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TypeAlias
 
 from monitor.engines.base import Load
@@ -11,23 +12,41 @@ Metrics: TypeAlias = dict[str, list[tuple[dict[str, str], float]]]
 """Values with their labels, by the name of the series."""
 
 DRAFTS = "vllm:spec_decode_num_drafts_total"
+DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
+ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 ACCEPTED_AT = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 KV_CACHE_USAGE = "vllm:kv_cache_usage_perc"
 PREEMPTIONS = "vllm:num_preemptions_total"
+GENERATED = "vllm:generation_tokens_total"
+PROMPT = "vllm:prompt_tokens_total"
 STARTED_AT = "process_start_time_seconds"
-_WANTED = frozenset({DRAFTS, ACCEPTED_AT, RUNNING, WAITING, KV_CACHE_USAGE, PREEMPTIONS, STARTED_AT})
+ONLY_V0 = frozenset(
+    {
+        "vllm:spec_decode_draft_acceptance_rate",
+        "vllm:spec_decode_efficiency",
+        "vllm:spec_decode_num_emitted_tokens_total",
+    }
+)
+"""Names of the V0 engine (vLLM 0.9 and older) that V1 never had."""
+_SPECULATION = frozenset({DRAFTS, DRAFTED, ACCEPTED, ACCEPTED_AT})
+_LOAD = frozenset({RUNNING, WAITING, KV_CACHE_USAGE, PREEMPTIONS, STARTED_AT})
+_WANTED = _SPECULATION | _LOAD | {GENERATED, PROMPT} | ONLY_V0
+_RAY = re.compile(r"^ray_vllm[:_]", re.MULTILINE)
+_PYTHON = re.compile(r"^python_info\b|_created[ {]", re.MULTILINE)
 
 
 def parse(page: str) -> Metrics:
     """The series named above, from a page in Prometheus or OpenMetrics text; empty when it is neither.
 
-    Only their lines reach the parser: a whole page takes it tens of milliseconds, which a probe would feel.
+    Ray's names (`ray_vllm_…`, with or without `_total`) are turned into vLLM's. Only the lines of these series reach
+    the parser: a whole page takes it tens of milliseconds, which a probe would feel.
     """
     from prometheus_client.parser import text_string_to_metric_families
 
-    lines = [line for line in page.splitlines() if line.partition("{")[0].partition(" ")[0] in _WANTED]
+    # Not splitlines(): a label may hold characters that it takes for line ends.
+    lines = [named for line in page.split("\n") if (named := _in_vllms_words(line.rstrip("\r")))]
     found: Metrics = {}
     try:
         for family in text_string_to_metric_families("\n".join(lines) + "\n"):
@@ -39,6 +58,30 @@ def parse(page: str) -> Metrics:
     return found
 
 
+def _in_vllms_words(line: str) -> str | None:
+    """The line under vLLM's own name; None for a line that is not wanted, comments among them."""
+    end = min(place for place in (line.find("{"), line.find(" "), len(line)) if place >= 0)
+    name = line[:end]
+    if name.startswith("ray_vllm"):
+        name = f"vllm:{name[len('ray_vllm') + 1 :]}"
+        name = f"{name}_total" if f"{name}_total" in _WANTED else name
+    return name + line[end:] if name in _WANTED else None
+
+
+def is_lazy(page: str) -> bool:
+    """Whether series appear on this page only with their first count: the Rust front end's, and Ray's.
+
+    The Python front end shows every series from the start.
+    """
+    rust = page.rstrip().endswith("# EOF") and _PYTHON.search(page) is None
+    return rust or _RAY.search(page) is not None
+
+
+def started_at(metrics: Metrics) -> float | None:
+    """When the server's process started, in seconds since the epoch; None where the page does not tell."""
+    return max((value for _, value in metrics.get(STARTED_AT, ())), default=None)
+
+
 def load_of(metrics: Metrics) -> Load:
     """The load summed over the engines of the server; cache usage is that of the fullest."""
     return Load(
@@ -46,7 +89,7 @@ def load_of(metrics: Metrics) -> Load:
         waiting=_total(metrics, WAITING),
         kv_cache_usage_ratio=max((value for _, value in metrics.get(KV_CACHE_USAGE, ())), default=None),
         preemptions=_total(metrics, PREEMPTIONS),
-        started_at=max((value for _, value in metrics.get(STARTED_AT, ())), default=None),
+        started_at=started_at(metrics),
     )
 
 
