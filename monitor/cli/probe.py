@@ -99,10 +99,11 @@ def _route_name(_ctx: click.Context, _param: click.Parameter, value: str) -> str
 )
 @click.option(
     "--source",
-    type=click.Choice(["auto", "request", "stream"]),
+    type=click.Choice(["auto", "request", "stream", "counters"]),
     default="auto",
     show_default=True,
-    help="Where counts come from: the server's own per request, or tokens per chunk.",
+    help="Where counts come from: the server's own per request, tokens per chunk, or its metrics page around each "
+    "prompt, one at a time.",
 )
 @click.option(
     "--temperature",

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Discriminator, Field, JsonValue, StrictStr,
 
 from monitor.config.secrets import Secret, from_directory
 from monitor.config.strict import Number, StrictModel, Switch, Text, Whole, WholeOrZero
-from monitor.config.units import Duration, format_duration
+from monitor.config.units import Duration, Ratio, format_duration
 
 # Tags of union members are in angle brackets so that `load` can leave them out of the path in a message.
 TEXT, SECRET = "<text>", "<secret>"
@@ -146,10 +146,16 @@ class Settings(StrictModel):
         default="chat",
         description="`chat` replays turns through the chat template; `completions` sends the first turn, as raw text.",
     )
-    source: Literal["auto", "request", "stream"] = Field(
+    source: Literal["auto", "request", "stream", "counters"] = Field(
         default="auto",
-        description="Where counts come from. `auto` takes `request` when the server offers it, otherwise `stream`. A "
-        "named source that the server does not offer makes the run invalid.",
+        description="Where counts come from. `auto` takes `request` when the server offers it, otherwise `stream`, or "
+        "`counters` where `identity.method` is n-gram or suffix. A named source that the server does not offer makes "
+        "the run invalid. `counters` replays one prompt at a time, whatever `concurrency` says.",
+    )
+    max_contamination: Ratio = Field(
+        default=0.01,
+        description="With source `counters`: tokens that the server generated for others while it answered a prompt, "
+        "as a share of that prompt's own. Above it the sample is invalid.",
     )
     cache: Literal["cold", "warm"] = Field(
         default="cold",

@@ -16,6 +16,7 @@ class Source(enum.StrEnum):
 
     REQUEST = "request"
     STREAM = "stream"
+    COUNTERS = "counters"
 
 
 class Reason(enum.StrEnum):

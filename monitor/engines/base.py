@@ -98,7 +98,7 @@ class Engine(Protocol):
         """The load now; empty when the replica does not show it. Never raises TargetError."""
 
     async def counters(self, replica: Replica, model: str) -> Counters:
-        """What the server has counted for `model` since it started. Raises TargetError, `no_counters` if it never can."""
+        """What the server has counted for `model` since it started. Raises TargetError, such as `no_counters`."""
 
     def path(self, sampling: Sampling) -> str:
         """Where requests go."""

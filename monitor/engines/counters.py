@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from monitor.engines.failures import failure
@@ -64,7 +65,7 @@ class Change:
         if not self.accepted_at:
             return ()
         reached = (self.steps, *self.accepted_at, 0)
-        return tuple(here - beyond for here, beyond in zip(reached, reached[1:], strict=False))
+        return tuple(here - beyond for here, beyond in pairwise(reached))
 
     def contradiction(self) -> str | None:
         """Why the change cannot be true, or None: AL = 1 + Σ survival must hold, and survival cannot rise."""
@@ -117,7 +118,9 @@ def _other_start(before: Counters, after: Counters, url: str) -> TargetError | N
 def _other_series(before: Counters, after: Counters, url: str) -> TargetError | None:
     gone, new = before.series.keys() - after.series.keys(), after.series.keys() - before.series.keys()
     if after.lazy and before.lazy:
-        return failure("counters_reset", url, f"{_shown(min(gone, key=str))} is gone from the counters") if gone else None
+        return (
+            failure("counters_reset", url, f"{_shown(min(gone, key=str))} is gone from the counters") if gone else None
+        )
     if not gone and not new:
         return None
     what = f"{_shown(min(gone, key=str))} is gone" if gone else f"{_shown(min(new, key=str))} is new"

@@ -8,18 +8,25 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from monitor.core.records import Counts, Sample, Source
+from monitor.engines.counters import Change
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import TypeAlias
 
     from monitor.engines.answer import Answer
     from monitor.errors import TargetError
+
+    Window: TypeAlias = Change | TargetError
+    """What the server's counters moved by around one prompt, or why that is not known."""
 
 Number = TypeVar("Number", int, float)
 
 MIN_DECODE_STEPS = 4
 MERGED_LIMIT_RATIO = 0.05
 """Share of merged chunks from which a sample of source `stream` is invalid: merging always flatters."""
+MAX_CONTAMINATION_RATIO = 0.01
+"""Tokens of others per token of ours in a window of the counters, above which a sample is invalid."""
 
 ALWAYS_DRAFTS = frozenset({"draft_model", "eagle", "eagle3", "mtp", "medusa", "mlp_speculator", "dflash", "dspark"})
 DRAFTS_ON_A_MATCH = frozenset({"ngram", "ngram_gpu", "suffix"})
@@ -45,11 +52,27 @@ class Reading:
     source: Source
     k: int | None = None
     every_step: bool | None = None
+    max_contamination_ratio: float = MAX_CONTAMINATION_RATIO
 
 
 def counts_of(answer: Answer, reading: Reading) -> Counts:
-    """The counts of one answer; empty where its source did not give any."""
+    """The counts of one answer by itself (`request` or `stream`); empty where its source did not give any."""
     return _from_request(answer) if reading.source is Source.REQUEST else _from_stream(answer, reading)
+
+
+def foreign_tokens(answers: Sequence[Answer], window: Change) -> int:
+    """Tokens the server generated for others while it answered us."""
+    return window.generated_tokens - sum(answer.completion_tokens for answer in answers)
+
+
+def _from_counters(answers: Sequence[Answer], window: Window | None) -> Counts:
+    """Decode steps are bounded as with `request`, over all turns: the counters do not tell them either."""
+    chunks = sum(answer.decode_chunks for answer in answers)
+    if not isinstance(window, Change):
+        return Counts(drafted=None, decode_steps=chunks)
+    undrafted = sum(answer.completion_tokens - 1 for answer in answers) - window.accepted
+    decode_steps = max(chunks, window.steps, undrafted)
+    return Counts(window.steps, window.drafted, window.accepted, window.histogram, decode_steps)
 
 
 def _from_request(answer: Answer) -> Counts:
@@ -93,13 +116,21 @@ def merged_chunks(answers: Sequence[Answer], k: int | None) -> int:
 
 
 def sample_of(
-    question_id: str, answers: Sequence[Answer], reading: Reading, error: TargetError | None, advice: str
+    question_id: str,
+    answers: Sequence[Answer],
+    reading: Reading,
+    error: TargetError | None,
+    advice: str,
+    window: Window | None = None,
 ) -> Sample:
     """The sample of one prompt from the answers to its turns, the last of which may have ended in `error`.
 
-    `advice` says how this server is made to report counts per request.
+    `advice` says how this server is made to report counts per request. `window`: what its counters moved by.
     """
-    counts = sum((counts_of(answer, reading) for answer in answers), Counts())
+    if reading.source is Source.COUNTERS:
+        counts = _from_counters(answers, window)
+    else:
+        counts = sum((counts_of(answer, reading) for answer in answers), Counts())
     ks = {answer.request_counts.k for answer in answers if answer.request_counts}
     sample = Sample(
         question_id=question_id,
@@ -117,28 +148,68 @@ def sample_of(
         finish_reason=answers[-1].finish_reason if answers else None,
         output_hash=_output_hash(answers),
     )
-    fault = (error.reason, str(error)) if error else _fault(answers, sample, reading, advice)
+    fault = (error.reason, str(error)) if error else _fault(answers, sample, reading, advice, window)
     return sample if fault is None else replace(sample, invalid_reason=fault[0], invalid_detail=fault[1])
 
 
-def _fault(answers: Sequence[Answer], sample: Sample, reading: Reading, advice: str) -> tuple[str, str] | None:
+def _fault(
+    answers: Sequence[Answer], sample: Sample, reading: Reading, advice: str, window: Window | None
+) -> tuple[str, str] | None:
     counts = sample.counts
     if reading.source is Source.REQUEST:
-        if any(answer.request_counts is None for answer in answers):
-            return "no_request_counts", _why_no_request_counts(answers, advice)
-        if any(not _consistent(answer) for answer in answers):
-            return "inconsistent_counts", f"histogram {list(counts.histogram)} does not add up to {counts.steps} steps"
+        found = _fault_of_requests(answers, counts, advice)
+    elif reading.source is Source.COUNTERS:
+        found = _fault_of_counters(answers, window, reading.max_contamination_ratio)
     else:
-        if any(answer.uncounted_chunks or not answer.chunk_tokens for answer in answers):
-            return "no_usage", "chunks carry neither token_ids nor usage; the server or a proxy drops these options"
-        if any(answer.counted_tokens != answer.completion_tokens for answer in answers):
-            return "inconsistent_counts", "the chunks do not add up to the completion tokens that usage reports"
-        merged, chunks = merged_chunks(answers, reading.k), sum(len(answer.chunk_tokens) for answer in answers)
-        if merged > MERGED_LIMIT_RATIO * chunks:
-            return "merged_chunks", f"{merged} of {chunks} chunks hold more tokens than one step; {advice}"
+        found = _fault_of_stream(answers, reading, advice)
+    if found is not None:
+        return found
     if counts.decode_steps < MIN_DECODE_STEPS:
         return "too_short", f"{counts.decode_steps} decode steps; at least {MIN_DECODE_STEPS} are needed"
     return None
+
+
+def _fault_of_requests(answers: Sequence[Answer], counts: Counts, advice: str) -> tuple[str, str] | None:
+    if any(answer.request_counts is None for answer in answers):
+        return "no_request_counts", _why_no_request_counts(answers, advice)
+    if any(not _consistent(answer) for answer in answers):
+        return "inconsistent_counts", f"histogram {list(counts.histogram)} does not add up to {counts.steps} steps"
+    return None
+
+
+def _fault_of_stream(answers: Sequence[Answer], reading: Reading, advice: str) -> tuple[str, str] | None:
+    if any(answer.uncounted_chunks or not answer.chunk_tokens for answer in answers):
+        return "no_usage", "chunks carry neither token_ids nor usage; the server or a proxy drops these options"
+    if any(answer.counted_tokens != answer.completion_tokens for answer in answers):
+        return "inconsistent_counts", "the chunks do not add up to the completion tokens that usage reports"
+    merged, chunks = merged_chunks(answers, reading.k), sum(len(answer.chunk_tokens) for answer in answers)
+    if merged > MERGED_LIMIT_RATIO * chunks:
+        return "merged_chunks", f"{merged} of {chunks} chunks hold more tokens than one step; {advice}"
+    return None
+
+
+def _fault_of_counters(
+    answers: Sequence[Answer], window: Window | None, max_contamination_ratio: float
+) -> tuple[str, str] | None:
+    if window is None:
+        return "no_counters", "the server's counters were not read around this prompt"
+    if not isinstance(window, Change):
+        return window.reason, str(window)
+    foreign = foreign_tokens(answers, window)
+    own = window.generated_tokens - foreign
+    if foreign > max_contamination_ratio * own:
+        return "contaminated", contamination_text(foreign, own, max_contamination_ratio)
+    contradiction = window.contradiction()
+    return None if contradiction is None else ("inconsistent_counts", contradiction)
+
+
+def contamination_text(foreign: int, own: int, limit_ratio: float) -> str:
+    """How much of others is in a window, and what to do about it."""
+    share = f" ({foreign / own:.1%}, {limit_ratio:.1%} is allowed)" if own else ""
+    return (
+        f"the server generated {foreign} tokens for others beside our {own}{share}, and its counters hold both; "
+        "measure when it is quiet, or use source request or stream"
+    )
 
 
 def _why_no_request_counts(answers: Sequence[Answer], advice: str) -> str:

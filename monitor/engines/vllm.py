@@ -62,7 +62,13 @@ class VllmEngine:
 
     async def counters(self, replica: Replica, model: str) -> Counters:
         """See `Engine.counters`."""
-        return counters_of(await replica.get_text("/metrics"), model, replica.url)
+        try:
+            page = await replica.get_text("/metrics")
+        except TargetError as error:
+            if error.reason != "not_found":
+                raise
+            raise failure("no_counters", replica.url, "there is no /metrics") from None
+        return counters_of(page, model, replica.url)
 
     def path(self, sampling: Sampling) -> str:
         return "/v1/chat/completions" if sampling.endpoint == "chat" else "/v1/completions"

@@ -13,19 +13,28 @@ from monitor.errors import TargetError
 if TYPE_CHECKING:
     from monitor.core.records import Sampling
     from monitor.engines.base import Engine
+    from monitor.engines.counts import Window
     from monitor.probing.client import Client
     from monitor.prompts.sets import Prompt
 
 
 @dataclass
 class Attempt:
-    """What came of one prompt: the answers to its turns, the last perhaps not whole because of `error`."""
+    """What came of one prompt: the answers to its turns, the last perhaps not whole because of `error`.
+
+    `window`: what the server's counters say of it, where they were read.
+    """
 
     prompt: Prompt
     answers: list[Answer] = field(default_factory=list)
     error: TargetError | None = None
     total_seconds: float | None = None
     loop_lag_seconds: float = 0.0
+    window: Window | None = None
+
+    @property
+    def has_request_counts(self) -> bool:
+        return any(answer.request_counts is not None for answer in self.answers)
 
 
 @dataclass(frozen=True)

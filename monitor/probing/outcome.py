@@ -7,14 +7,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from monitor.core.records import Identity, Sample, Source
-from monitor.engines.counts import Reading, drafts_every_step, merged_chunks, sample_of
+from monitor.engines.counters import Change
+from monitor.engines.counts import (
+    MAX_CONTAMINATION_RATIO,
+    Reading,
+    contamination_text,
+    drafts_every_step,
+    foreign_tokens,
+    merged_chunks,
+    sample_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from monitor.probing.conversation import Attempt
 
-SourceWish: TypeAlias = Literal["auto", "request", "stream"]
+SourceWish: TypeAlias = Literal["auto", "request", "stream", "counters"]
 LATE_SECONDS = 0.1
 """Our own delay from which a run warns about its times: several steps of a fast server."""
 
@@ -35,16 +44,28 @@ class Outcome:
     wish: SourceWish
     advice: str
     plain: bool = False
+    max_contamination_ratio: float = MAX_CONTAMINATION_RATIO
 
     def reading(self, attempts: Sequence[Attempt]) -> Reading:
-        """One source for all samples: `request` as soon as one answer has counts, unless `stream` is wished for."""
+        """One source for all samples, the one wished for or the best there is.
+
+        `request` as soon as one answer has counts; `counters` when they were read and hold for half of the prompts.
+        """
         if self.plain:
             return Reading(Source.STREAM, k=0, every_step=False)
-        source = Source.STREAM
-        if self.wish == "request" or (self.wish == "auto" and _request_ks(attempts)):
-            source = Source.REQUEST
         identity = self.identity(attempts)
-        return Reading(source, identity.k, drafts_every_step(identity.method))
+        source = self._best_source(attempts) if self.wish == "auto" else Source(self.wish)
+        return Reading(source, identity.k, drafts_every_step(identity.method), self.max_contamination_ratio)
+
+    def _best_source(self, attempts: Sequence[Attempt]) -> Source:
+        if _request_ks(attempts):
+            return Source.REQUEST
+        hold = sum(isinstance(a.window, Change) and not self._contaminated(a) for a in attempts)
+        return Source.COUNTERS if hold and 2 * hold >= len(attempts) else Source.STREAM
+
+    def _contaminated(self, attempt: Attempt) -> bool:
+        own, foreign = _own_and_foreign(attempt)
+        return foreign > self.max_contamination_ratio * own
 
     def samples(self, attempts: Sequence[Attempt]) -> tuple[Sample, ...]:
         """One sample per attempt, in their order."""
@@ -62,7 +83,9 @@ class Outcome:
         return None
 
     def _sample(self, attempt: Attempt, reading: Reading, wrong_kind: tuple[str, str] | None) -> Sample:
-        sample = sample_of(attempt.prompt.question_id, attempt.answers, reading, attempt.error, self.advice)
+        sample = sample_of(
+            attempt.prompt.question_id, attempt.answers, reading, attempt.error, self.advice, attempt.window
+        )
         sample = replace(sample, total_seconds=attempt.total_seconds, loop_lag_seconds=attempt.loop_lag_seconds)
         if attempt.error is None and wrong_kind is not None:
             return replace(sample, invalid_reason=wrong_kind[0], invalid_detail=wrong_kind[1])
@@ -97,10 +120,17 @@ class Outcome:
         reasons = Counter(sample.invalid_reason for sample in samples if sample.invalid_reason)
         for reason, count in reasons.most_common(1):
             if 2 * count >= len(samples):
+                if reason == "contaminated":
+                    return reason, f"{self.url}: {self._contamination(attempts)}"
                 return reason, next(s.invalid_detail or reason for s in samples if s.invalid_reason == reason)
         listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         detail = f"{self.url}: {valid} of {len(samples)} prompts are valid, {min_prompts} are needed"
         return "too_few_valid_prompts", f"{detail} ({listed})" if listed else detail
+
+    def _contamination(self, attempts: Sequence[Attempt]) -> str:
+        """Over all windows of the run."""
+        own, foreign = map(sum, zip(*map(_own_and_foreign, attempts), strict=True))
+        return contamination_text(foreign, own, self.max_contamination_ratio)
 
     def warnings(self, attempts: Sequence[Attempt]) -> tuple[str, ...]:
         """What a reader of the figures must know, each as one sentence."""
@@ -116,6 +146,9 @@ class Outcome:
             found.append("no /metrics of vLLM here: the load, and whether the server speculates, are unknown")
         if reading.source is Source.STREAM and self.speculates is not False and not self.plain:
             found += self._about_streams(reading, identity, merged_chunks(answers, reading.k))
+            found += self._about_unused_counters(attempts)
+        if reading.source is Source.COUNTERS and self.wish == "auto":
+            found.append(f"counts are those of the whole server, around one prompt at a time; {self.advice}")
         if identity.method == "suffix":
             found.append("suffix decoding learns from replayed prompts: its figures rise from run to run")
         if (late := max(attempt.loop_lag_seconds for attempt in attempts)) > LATE_SECONDS:
@@ -127,7 +160,7 @@ class Outcome:
         if reading.every_step is False:
             found.append(
                 f"{identity.method} drafts only on a match: the stream shows tokens per step, which is not the same "
-                "quantity as acceptance length; the latter needs counts per request"
+                "quantity as acceptance length; the latter needs counts per request, or a quiet server's counters"
             )
         elif reading.every_step is None:
             found.append(
@@ -139,6 +172,22 @@ class Outcome:
         if merged:
             found.append(f"{merged} chunks held more tokens than one step makes: they are left out of acceptance")
         return found
+
+    def _about_unused_counters(self, attempts: Sequence[Attempt]) -> list[str]:
+        """Why the counters, though read, are not the source."""
+        read = [attempt.window for attempt in attempts if attempt.window is not None]
+        if self.wish != "auto" or not read:
+            return []
+        faults = [str(window) for window in read if not isinstance(window, Change)]
+        return [f"the server's counters are no use: {faults[0] if faults else self._contamination(attempts)}"]
+
+
+def _own_and_foreign(attempt: Attempt) -> tuple[int, int]:
+    """Tokens generated for us and for others in the window of one prompt."""
+    if not isinstance(attempt.window, Change):
+        return 0, 0
+    foreign = foreign_tokens(attempt.answers, attempt.window)
+    return attempt.window.generated_tokens - foreign, foreign
 
 
 def _fingerprints(attempts: Sequence[Attempt]) -> set[str]:

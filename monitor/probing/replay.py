@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from monitor.core.records import Identity, Reason, Regime, Run, Sample, Sampling
+from monitor.engines.counts import MAX_CONTAMINATION_RATIO, drafts_every_step
 from monitor.engines.failures import GONE
 from monitor.errors import TargetError
 from monitor.probing.client import Client, Target
@@ -15,6 +16,7 @@ from monitor.probing.clock import Clock, SystemClock
 from monitor.probing.conversation import Asking, Attempt
 from monitor.probing.outcome import Outcome, SourceWish
 from monitor.probing.watch import LagWatch, LoadWatch
+from monitor.probing.window import CounterWindow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +43,7 @@ class _Plan:
     sampling: Sampling
     concurrency: int
     source: SourceWish
+    max_contamination_ratio: float
     declared: Identity
     plain: bool
     on_sample: Callable[[Sample], None] | None
@@ -55,6 +58,7 @@ async def replay(
     sampling: Sampling,
     concurrency: int = 4,
     source: SourceWish = "auto",
+    max_contamination_ratio: float = MAX_CONTAMINATION_RATIO,
     declared_identity: Identity | None = None,
     max_waiting: int | None = None,
     min_prompts: int = 1,
@@ -67,6 +71,9 @@ async def replay(
     """Replays the first `limit` prompts (None: all), `concurrency` at a time, and returns the run.
 
     With `plain` the server is one without speculation, measured for its times.
+    With source `counters`, prompts go one at a time, whatever `concurrency` says, and the run says so. `auto` chooses
+    it where a method is known not to draft at every step and answers have no counts.
+
     StandAside when more than `max_waiting` requests wait at the replica (None: whatever waits there).
 
     Whatever the replica does wrong is in the run: as the reason of invalid samples, and of the run when fewer than
@@ -84,7 +91,7 @@ async def replay(
         look = await _observe(client, engine, target.model, declared, attempts)
         if look is not None and max_waiting is not None and (look.load.waiting or 0) > max_waiting:
             return StandAside(look.load.waiting or 0, max_waiting)
-        plan = _Plan(sampling, concurrency, source, declared, plain, on_sample)
+        plan = _Plan(sampling, concurrency, source, max_contamination_ratio, declared, plain, on_sample)
         replaying = _Replaying(client, engine, plan, look, clock)
         await replaying.all(attempts)
         outcome = await replaying.outcome()
@@ -95,7 +102,7 @@ async def replay(
         domain=prompt_set.domain,
         replica=client.url,
         prompt_set_hash=prompt_set.content_hash,
-        concurrency=concurrency,
+        concurrency=replaying.concurrency,
         sampling=sampling,
         reason=reason,
         started_at=started_at,
@@ -134,6 +141,7 @@ class _Replaying:
         self._lag = LagWatch(clock.monotonic)
         self._failures = 0
         self._given_up: TargetError | None = None
+        self.concurrency = plan.concurrency
 
     async def all(self, attempts: Sequence[Attempt]) -> None:
         """Replays every attempt that has not failed already."""
@@ -148,6 +156,8 @@ class _Replaying:
                 watches.create_task(self._lag.watch()),
             ]
             try:
+                if self._counters_wanted:
+                    await self._work_in_windows(asking, queue)
                 async with asyncio.TaskGroup() as workers:
                     for _ in range(min(self._plan.concurrency, len(attempts))):
                         workers.create_task(self._work(asking, queue))
@@ -159,15 +169,58 @@ class _Replaying:
     async def _work(self, asking: Asking, queue: Iterator[Attempt]) -> None:
         for attempt in queue:
             if self._given_up is None:
-                began = self._clock.monotonic()
-                await asking.replay(attempt)
-                attempt.total_seconds = self._clock.monotonic() - began
-                attempt.loop_lag_seconds = self._lag.worst_since(began)
+                await self._replay(asking, attempt)
                 self._learn_from(attempt.error)
             else:
                 attempt.error = self._given_up
-            if self._plan.on_sample is not None:
-                self._plan.on_sample(self._outcome(None).samples([attempt])[0])
+            self._tell(attempt)
+
+    async def _replay(self, asking: Asking, attempt: Attempt) -> None:
+        began = self._clock.monotonic()
+        await asking.replay(attempt)
+        attempt.total_seconds = self._clock.monotonic() - began
+        attempt.loop_lag_seconds = self._lag.worst_since(began)
+
+    def _tell(self, attempt: Attempt) -> None:
+        if self._plan.on_sample is not None:
+            self._plan.on_sample(self._outcome(None).samples([attempt])[0])
+
+    @property
+    def _counters_wanted(self) -> bool:
+        if self._plan.source != "auto":
+            return self._plan.source == "counters"
+        return drafts_every_step(self._outcome(None).identity([]).method) is False
+
+    async def _work_in_windows(self, asking: Asking, queue: Iterator[Attempt]) -> None:
+        """Replays one prompt at a time between two looks at the counters, as long as these are the best source.
+
+        What is left in the queue is for `_work`: all of it when `auto` finds no counters here, what comes after the
+        first answer when that has counts of its own.
+        """
+        insists = self._plan.source == "counters"
+        window = CounterWindow(self._engine, self._client, asking.model, self._clock.monotonic)
+        self.concurrency = 1 if insists else self.concurrency
+        try:
+            await window.open()
+        except TargetError as error:
+            self._given_up = error if insists else None
+            return
+        for attempt in queue:
+            await self._replay_in(window, asking, attempt)
+            fault = attempt.window if isinstance(attempt.window, TargetError) else None
+            self._learn_from(attempt.error or (fault if insists else None))
+            self._tell(attempt)
+            if self._given_up or (not insists and (fault or attempt.has_request_counts)):
+                return
+        self.concurrency = 1
+
+    async def _replay_in(self, window: CounterWindow, asking: Asking, attempt: Attempt) -> None:
+        try:
+            await window.open()
+            await self._replay(asking, attempt)
+            attempt.window = await window.close(sum(answer.completion_tokens for answer in attempt.answers))
+        except TargetError as error:
+            attempt.window = error
 
     def _learn_from(self, error: TargetError | None) -> None:
         """Gives up on a replica that is gone, or that fails prompt after prompt: hammering it helps nobody."""
@@ -195,6 +248,7 @@ class _Replaying:
             wish=self._plan.source,
             advice=self._engine.counts_advice(observed.version),
             plain=self._plan.plain,
+            max_contamination_ratio=self._plan.max_contamination_ratio,
         )
 
     def regime(self) -> Regime:

@@ -72,6 +72,7 @@ async def run_probe(route: Route, job: ProbeJob, prompt_set: PromptSet) -> Run |
         sampling=sampling_of(route),
         concurrency=route.concurrency,
         source=route.source,
+        max_contamination_ratio=route.max_contamination,
         declared_identity=declared_identity(route),
         max_waiting=route.max_waiting,
         min_prompts=route.min_prompts,

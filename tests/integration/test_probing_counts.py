@@ -116,7 +116,7 @@ class TestStream:
     async def test_a_declared_lookup_method_has_no_acceptance_length(self):
         server = SimulatedServer(ServerConfig(per_request_counts="none", drafter=Drafter(method="ngram")))
         with server.run_in_thread() as url:
-            run = await run_of(url, prompt_set(4), declared_identity=Identity(method="ngram"))
+            run = await run_of(url, prompt_set(4), source="stream", declared_identity=Identity(method="ngram"))
         figures = aggregate("coding", run.samples)
         assert (run.invalid_reason, figures.acceptance_length) == (None, None)
         assert figures.tokens_per_step is not None

@@ -232,7 +232,7 @@ routes:
         ("model: 2026-01-31", "model: 2026-01-31 (a date) is not text; put it in quotes"),
         ("model: ''", "model: is empty"),
         ("endpoint: chatty", "endpoint: 'chatty' is not one of: 'chat', 'completions'"),
-        ("source: counters", "source: 'counters' is not one of: 'auto', 'request', 'stream'"),
+        ("source: guess", "source: 'guess' is not one of: 'auto', 'request', 'stream', 'counters'"),
         ("domains: coding", "domains: 'coding' is not a list, such as [a, b]"),
         ("domains: []", "domains: is empty; give at least one"),
         ("domains: [sports]", "domains: 'sports' is not a prompt set; there are: coding, math, qa"),

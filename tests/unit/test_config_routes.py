@@ -239,7 +239,7 @@ def test_a_label_is_one_that_prometheus_allows(label: str) -> None:
         {"seed": -1},
         {"thinking": "true"},
         {"endpoint": "responses"},
-        {"source": "counters"},
+        {"source": "guess"},
         {"cache": "hot"},
         {"max_waiting": -1},
         {"baseline": {"approve_after": 0}},
