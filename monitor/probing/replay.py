@@ -228,7 +228,7 @@ class _Replaying:
             self._failures = 0
             return
         self._failures += error.reason != "context_too_long"
-        if error.reason in GONE or self._failures >= max(FAILURES_IN_A_ROW, self._plan.concurrency):
+        if error.reason in GONE or self._failures >= max(FAILURES_IN_A_ROW, self.concurrency):
             self._given_up = error
 
     async def outcome(self) -> Outcome:

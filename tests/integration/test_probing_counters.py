@@ -1,0 +1,226 @@
+"""Source `counters`: a simulated server's metrics page around one prompt at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from replicas import prompt_set, run_of
+
+from monitor.core.figures import acceptance_length, aggregate
+from monitor.core.records import Counts, Identity, Run, Sampling, Source
+from monitor.engines.vllm import VllmEngine
+from monitor.engines.vllm_counters import counters_of
+from monitor.probing import window
+from monitor.probing.client import Target
+from monitor.probing.replay import replay
+from monitor.sim.model import Drafter
+from monitor.sim.server import ServerConfig, SimulatedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from monitor.core.records import Sample
+    from monitor.engines.base import Replica
+    from monitor.engines.counters import Counters
+
+ALL = 8
+NGRAM = Identity(method="ngram", declared=("method",))
+
+
+def total(run: Run) -> Counts:
+    return sum((sample.counts for sample in run.samples), Counts())
+
+
+def pooled_acceptance_length(run: Run) -> float | None:
+    return acceptance_length(total(run))
+
+
+class Interrupted(VllmEngine):
+    """vLLM whose counters are looked at only after `meanwhile(look)` has been called; looks count from 0."""
+
+    def __init__(self, meanwhile: Callable[[int], None]) -> None:
+        self._meanwhile, self._looks = meanwhile, 0
+
+    async def counters(self, replica: Replica, model: str) -> Counters:
+        self._meanwhile(self._looks)
+        self._looks += 1
+        return await super().counters(replica, model)
+
+
+async def interrupted(url: str, meanwhile: Callable[[int], None], **options: object) -> Run:
+    run = await replay(
+        Target(url), Interrupted(meanwhile), prompt_set(ALL), route="r", sampling=Sampling(max_tokens=40),
+        **{"source": "counters", **options},  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert isinstance(run, Run)
+    return run
+
+
+@pytest.mark.parametrize("method", ["draft_model", "ngram"])
+async def test_on_a_quiet_server_the_counters_say_of_each_prompt_what_the_answers_say(method):
+    runs = {}
+    for source in ("request", "counters"):
+        server = SimulatedServer(ServerConfig(drafter=Drafter(method=method), engines=2))
+        with server.run_in_thread() as url:
+            runs[source] = await run_of(url, prompt_set(ALL, turns=2), source=source, concurrency=4)
+    told, read = runs["request"], runs["counters"]
+    assert [sample.counts for sample in read.samples] == [sample.counts for sample in told.samples]
+    assert all(sample.source is Source.COUNTERS and sample.valid for sample in read.samples)
+    assert {sample.k for sample in read.samples} == {4}
+    assert (told.concurrency, read.concurrency) == (4, 1)
+    assert (read.invalid_reason, read.warnings) == (None, ())
+    figures = aggregate("coding", read.samples)
+    assert 1 + sum(figures.survival) == pytest.approx(figures.acceptance_length)
+    assert figures.coverage == aggregate("coding", told.samples).coverage
+
+
+async def test_traffic_of_others_makes_the_run_invalid_with_the_numbers():
+    server = SimulatedServer()
+    with server.run_in_thread() as url:
+        run = await interrupted(url, lambda look: server.traffic(requests=int(look > 0), max_tokens=30))
+    own = sum(sample.completion_tokens for sample in run.samples)
+    assert {sample.invalid_reason for sample in run.samples} == {"contaminated"}
+    assert run.invalid_reason == "contaminated"
+    assert run.invalid_detail == (
+        f"{url}: the server generated {ALL * 30} tokens for others beside our {own} ({ALL * 30 / own:.1%}, 1.0% is "
+        "allowed), and its counters hold both; measure when it is quiet, or use source request or stream"
+    )
+
+
+async def test_one_visitor_costs_one_prompt():
+    server = SimulatedServer()
+    with server.run_in_thread() as url:
+        run = await interrupted(url, lambda look: server.traffic(requests=int(look == 3)))
+    assert [sample.invalid_reason for sample in run.samples] == [None, None, "contaminated", *[None] * 5]
+    assert run.invalid_reason is None
+
+
+async def test_what_contamination_is_allowed_is_the_routes_to_say():
+    server = SimulatedServer()
+    with server.run_in_thread() as url:
+        run = await interrupted(
+            url, lambda look: server.traffic(requests=int(look > 0), max_tokens=4), max_contamination_ratio=0.5
+        )
+    assert run.invalid_reason is None
+
+
+async def test_a_restart_between_two_looks_costs_the_prompt_around_it():
+    server = SimulatedServer()
+    with server.run_in_thread() as url:
+        run = await interrupted(url, lambda look: server.restart() if look == 4 else None)
+    assert [sample.invalid_reason for sample in run.samples] == [*[None] * 3, "counters_reset", *[None] * 4]
+    assert run.invalid_reason is None
+
+
+async def test_counters_that_jump_between_servers_are_those_of_a_load_balancer():
+    server = SimulatedServer()
+    with server.run_in_thread() as url:
+        run = await interrupted(url, lambda look: server.restart() if look else None)
+    assert [sample.invalid_reason for sample in run.samples] == ["counters_reset", *["load_balancer"] * (ALL - 1)]
+    assert run.invalid_reason == "load_balancer"
+    assert "began anew 2 times in one run; the address is that of several servers" in (run.invalid_detail or "")
+
+
+async def test_counters_of_a_server_that_did_not_answer_us_never_catch_up(monkeypatch):
+    monkeypatch.setattr(window, "SETTLE_SECONDS", 0.05)
+    other = SimulatedServer()
+
+    class ElsewhereEngine(VllmEngine):
+        async def counters(self, replica: Replica, model: str) -> Counters:
+            other_page = await replica.get_text("/metrics")
+            return self.__dict__.setdefault("first", counters_of(other_page, model, replica.url))
+
+    with other.run_in_thread() as url:
+        run = await replay(
+            Target(url), ElsewhereEngine(), prompt_set(ALL), route="r", sampling=Sampling(max_tokens=40),
+            source="counters",
+        )  # fmt: skip
+    assert isinstance(run, Run)
+    assert run.invalid_reason == "counters_behind"
+    assert "its counters show 0 of our 40 tokens" in (run.invalid_detail or "")
+    assert "behind a load balancer" in (run.invalid_detail or "")
+    assert sum(sample.completion_tokens > 0 for sample in run.samples) == 3  # then the replica is left alone
+
+
+async def test_a_server_that_counts_a_little_late_is_waited_for():
+    server = SimulatedServer()
+    pages: dict[int, Counters] = {}
+
+    class LateEngine(VllmEngine):
+        async def counters(self, replica: Replica, model: str) -> Counters:
+            look = len(pages)
+            pages[look] = await super().counters(replica, model)
+            return pages[max(0, look - 2)]
+
+    with server.run_in_thread() as url:
+        run = await replay(
+            Target(url), LateEngine(), prompt_set(ALL), route="r", sampling=Sampling(max_tokens=40), source="counters"
+        )
+    assert isinstance(run, Run)
+    assert run.invalid_reason is None
+    assert len(pages) > ALL + 1
+
+
+async def test_a_server_without_the_page_is_not_asked_a_single_prompt():
+    class HiddenEngine(VllmEngine):
+        async def counters(self, replica: Replica, model: str) -> Counters:
+            return counters_of("", model, replica.url)
+
+    server = SimulatedServer()
+    with server.run_in_thread() as url:
+        run = await replay(
+            Target(url), HiddenEngine(), prompt_set(ALL), route="r", sampling=Sampling(), source="counters"
+        )
+    assert isinstance(run, Run)
+    assert run.invalid_reason == "no_counters"
+    assert {sample.completion_tokens for sample in run.samples} == {0}
+    assert server.engines[0].generation_tokens == 0
+
+
+async def test_a_plain_server_has_no_speculation_by_its_counters_either():
+    with SimulatedServer(ServerConfig(drafter=Drafter(method=None))).run_in_thread() as url:
+        run = await run_of(url, prompt_set(ALL), source="counters")
+    assert run.invalid_reason == "no_speculation"
+
+
+class TestTheBestThereIs:
+    async def test_a_lookup_method_without_counts_per_request_is_measured_by_counters(self):
+        server = SimulatedServer(ServerConfig(per_request_counts="none", drafter=Drafter(method="ngram")))
+        with server.run_in_thread() as url:
+            run = await run_of(url, prompt_set(ALL), declared_identity=NGRAM)
+        assert {sample.source for sample in run.samples} == {Source.COUNTERS}
+        assert (run.invalid_reason, run.concurrency) == (None, 1)
+        assert pooled_acceptance_length(run) is not None
+        assert any(warning.startswith("counts are those of the whole server") for warning in run.warnings)
+
+    async def test_once_an_answer_has_counts_the_other_prompts_go_together(self):
+        server = SimulatedServer(ServerConfig(drafter=Drafter(method="ngram")))
+        with server.run_in_thread() as url:
+            run = await run_of(url, prompt_set(ALL), declared_identity=NGRAM, concurrency=4)
+        assert {sample.source for sample in run.samples} == {Source.REQUEST}
+        assert (run.invalid_reason, run.concurrency, run.warnings) == (None, 4, ())
+
+    async def test_a_busy_server_falls_back_to_the_stream_and_says_why(self):
+        server = SimulatedServer(ServerConfig(per_request_counts="none", drafter=Drafter(method="ngram")))
+        with server.run_in_thread() as url:
+            run = await interrupted(
+                url, lambda look: server.traffic(requests=int(look > 0)), source="auto", declared_identity=NGRAM
+            )
+        assert {sample.source for sample in run.samples} == {Source.STREAM}
+        assert (run.invalid_reason, pooled_acceptance_length(run)) == (None, None)
+        assert any("counters are no use: the server generated " in warning for warning in run.warnings)
+
+    async def test_a_method_that_always_drafts_is_measured_by_its_stream(self):
+        server = SimulatedServer(ServerConfig(per_request_counts="none", dev_mode=True))
+        with server.run_in_thread() as url:
+            run = await run_of(url, prompt_set(ALL), concurrency=4)
+        assert {sample.source for sample in run.samples} == {Source.STREAM}
+        assert run.concurrency == 4
+
+
+async def test_progress_is_told_of_prompts_with_the_counts_that_the_run_will_have():
+    told: list[Sample] = []
+    with SimulatedServer().run_in_thread() as url:
+        run = await run_of(url, prompt_set(ALL), source="counters", on_sample=told.append)
+    assert [sample.counts for sample in told] == [sample.counts for sample in run.samples]
