@@ -297,6 +297,7 @@ def document_of(runs: Sequence[Run]) -> dict[str, Any]:
                 "finished_at": run.finished_at.isoformat(),
                 "invalid_reason": run.invalid_reason,
                 "invalid_detail": run.invalid_detail,
+                "acceptance_by_source": dict(run.acceptance_by_source),
             }
             for run in runs
         ],

@@ -211,7 +211,8 @@ class Sampling:
 class Run:
     """One replay of one prompt set on one replica at one concurrency: its samples and what they were measured under.
 
-    `invalid_reason` is None when the run may be judged; otherwise the stable word why not.
+    `invalid_reason` is None when the run may be judged; otherwise the stable word why not. `acceptance_by_source`:
+    pooled AL of the same answers by every source that has it, the run's own among them.
     """
 
     route: str
@@ -229,3 +230,4 @@ class Run:
     invalid_reason: str | None = None
     invalid_detail: str | None = None
     warnings: tuple[str, ...] = ()
+    acceptance_by_source: Mapping[str, float] = field(default_factory=dict)

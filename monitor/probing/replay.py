@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from monitor.core.records import Identity, Reason, Regime, Run, Sample, Sampling
+from monitor.engines.counters import Change
 from monitor.engines.counts import MAX_CONTAMINATION_RATIO, drafts_every_step
 from monitor.engines.failures import GONE
 from monitor.errors import TargetError
 from monitor.probing.client import Client, Target
 from monitor.probing.clock import Clock, SystemClock
 from monitor.probing.conversation import Asking, Attempt
+from monitor.probing.crosscheck import acceptance_by_source, disagreements
 from monitor.probing.outcome import Outcome, SourceWish
 from monitor.probing.watch import LagWatch, LoadWatch
 from monitor.probing.window import CounterWindow
@@ -22,10 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from monitor.engines.base import Engine, Observation
+    from monitor.engines.counts import Window
     from monitor.prompts.sets import PromptSet
 
 FAILURES_IN_A_ROW = 3
 """After so many failed prompts in a row (or one per prompt in flight, if more) the replica is left alone."""
+
+ANOTHER_SERVER = frozenset({"counters_behind", "counters_reset", "load_balancer"})
+"""Reasons which say that the metrics page may not be that of the server which answers."""
+CROSSCHECK_SETTLE_SECONDS = 2.0
+"""How long the end of a run waits for counters that are only to be compared with."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,7 @@ class _Plan:
     max_contamination_ratio: float
     declared: Identity
     plain: bool
+    keep_concurrency: bool
     on_sample: Callable[[Sample], None] | None
 
 
@@ -65,6 +75,7 @@ async def replay(
     reason: Reason = Reason.MANUAL,
     limit: int | None = None,
     plain: bool = False,
+    keep_concurrency: bool = False,
     clock: Clock | None = None,
     on_sample: Callable[[Sample], None] | None = None,
 ) -> Run | StandAside:
@@ -72,7 +83,7 @@ async def replay(
 
     With `plain` the server is one without speculation, measured for its times.
     With source `counters`, prompts go one at a time, whatever `concurrency` says, and the run says so. `auto` chooses
-    it where a method is known not to draft at every step and answers have no counts.
+    it where a method is known not to draft at every step and answers have no counts, unless `keep_concurrency`.
 
     StandAside when more than `max_waiting` requests wait at the replica (None: whatever waits there).
 
@@ -91,11 +102,16 @@ async def replay(
         look = await _observe(client, engine, target.model, declared, attempts)
         if look is not None and max_waiting is not None and (look.load.waiting or 0) > max_waiting:
             return StandAside(look.load.waiting or 0, max_waiting)
-        plan = _Plan(sampling, concurrency, source, max_contamination_ratio, declared, plain, on_sample)
+        plan = _Plan(
+            sampling, concurrency, source, max_contamination_ratio, declared, plain, keep_concurrency, on_sample
+        )
         replaying = _Replaying(client, engine, plan, look, clock)
         await replaying.all(attempts)
         outcome = await replaying.outcome()
     samples = outcome.samples(attempts)
+    reading = outcome.reading(attempts)
+    lengths = acceptance_by_source(attempts, reading, replaying.counted)
+    steps = sum(sample.counts.steps for sample in samples)
     invalid_reason, invalid_detail = outcome.invalid(attempts, samples, min_prompts) or (None, None)
     return Run(
         route=route,
@@ -112,7 +128,10 @@ async def replay(
         regime=replaying.regime(),
         invalid_reason=invalid_reason,
         invalid_detail=invalid_detail,
-        warnings=outcome.warnings(attempts) + replaying.warnings(),
+        warnings=outcome.warnings(attempts)
+        + replaying.warnings()
+        + tuple(disagreements(lengths, reading.source, steps)),
+        acceptance_by_source=lengths,
     )
 
 
@@ -142,6 +161,7 @@ class _Replaying:
         self._failures = 0
         self._given_up: TargetError | None = None
         self.concurrency = plan.concurrency
+        self.counted: Window | None = None
 
     async def all(self, attempts: Sequence[Attempt]) -> None:
         """Replays every attempt that has not failed already."""
@@ -150,6 +170,9 @@ class _Replaying:
         salt = secrets.token_hex(16) if self._plan.sampling.cache == "cold" else None
         asking = Asking(self._client, self._engine, self._look.model, self._plan.sampling, salt)
         queue = iter(attempts)
+        around_all = self._window()
+        with suppress(TargetError):  # then the counters say nothing of this run, which is no fault of it
+            await around_all.open()
         async with asyncio.TaskGroup() as watches:
             watching = [
                 watches.create_task(self._load.watch(self._engine, self._client)),
@@ -165,6 +188,9 @@ class _Replaying:
                 for watch in watching:
                     watch.cancel()
         self._load.see(await self._engine.load(self._client))
+        if around_all.is_open:
+            counted = await _closed(around_all, attempts, CROSSCHECK_SETTLE_SECONDS)
+            self.counted = counted if isinstance(counted, Change) or counted.reason in ANOTHER_SERVER else None
 
     async def _work(self, asking: Asking, queue: Iterator[Attempt]) -> None:
         for attempt in queue:
@@ -187,7 +213,7 @@ class _Replaying:
 
     @property
     def _counters_wanted(self) -> bool:
-        if self._plan.source != "auto":
+        if self._plan.source != "auto" or self._plan.keep_concurrency or self._plan.plain:
             return self._plan.source == "counters"
         return drafts_every_step(self._outcome(None).identity([]).method) is False
 
@@ -198,7 +224,7 @@ class _Replaying:
         first answer when that has counts of its own.
         """
         insists = self._plan.source == "counters"
-        window = CounterWindow(self._engine, self._client, asking.model, self._clock.monotonic)
+        window = self._window()
         self.concurrency = 1 if insists else self.concurrency
         try:
             await window.open()
@@ -217,10 +243,16 @@ class _Replaying:
     async def _replay_in(self, window: CounterWindow, asking: Asking, attempt: Attempt) -> None:
         try:
             await window.open()
-            await self._replay(asking, attempt)
-            attempt.window = await window.close(sum(answer.completion_tokens for answer in attempt.answers))
         except TargetError as error:
             attempt.window = error
+            await self._replay(asking, attempt)
+        else:
+            await self._replay(asking, attempt)
+            attempt.window = await _closed(window, [attempt])
+
+    def _window(self) -> CounterWindow:
+        assert self._look is not None  # nothing is replayed without a look
+        return CounterWindow(self._engine, self._client, self._look.model, self._clock.monotonic)
 
     def _learn_from(self, error: TargetError | None) -> None:
         """Gives up on a replica that is gone, or that fails prompt after prompt: hammering it helps nobody."""
@@ -261,6 +293,19 @@ class _Replaying:
         found = []
         if waiting := self._load.regime().waiting_before:
             found.append(f"{waiting:g} requests were waiting at the replica already: the times are those of a queue")
-        if self._load.restarted:
+        if self._load.met_several_servers:
+            found.append("several servers answer under this address, as behind a load balancer: name one replica")
+        elif self._load.restarted:
             found.append("the server was restarted during the run")
+        elif isinstance(self.counted, TargetError) and self._plan.source != "counters":
+            found.append(str(self.counted))
         return tuple(found)
+
+
+async def _closed(window: CounterWindow, attempts: Sequence[Attempt], settle_seconds: float | None = None) -> Window:
+    """What the counters moved by while the attempts were made, or why that is not known."""
+    own_tokens = sum(answer.completion_tokens for attempt in attempts for answer in attempt.answers)
+    try:
+        return await window.close(own_tokens, settle_seconds)
+    except TargetError as error:
+        return error

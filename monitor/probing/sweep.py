@@ -95,6 +95,7 @@ class Measured:
             concurrency=concurrency,
             source="auto" if self.contender.plain else plan.source,
             plain=self.contender.plain,
+            keep_concurrency=True,
             on_sample=on_sample,
         )
         assert isinstance(run, Run)  # without max_waiting nobody stands aside

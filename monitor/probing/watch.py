@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from monitor.core.records import Regime
@@ -38,6 +39,12 @@ class LoadWatch:
     def restarted(self) -> bool:
         """Whether the server is another process than before the first request."""
         return len({load.started_at for load in self._seen if load.started_at is not None}) > 1
+
+    @property
+    def met_several_servers(self) -> bool:
+        """Whether a start time was seen after a later one, which no restart can do."""
+        starts = [load.started_at for load in self._seen if load.started_at is not None]
+        return any(later < earlier for earlier, later in pairwise(starts))
 
     def regime(self) -> Regime:
         """`preemptions` is how many happened in between; None after a restart, which resets the counter."""

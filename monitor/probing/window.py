@@ -30,19 +30,26 @@ class CounterWindow:
         self._begin: Counters | None = None
         self._resets = 0
 
+    @property
+    def is_open(self) -> bool:
+        return self._begin is not None
+
     async def open(self) -> None:
         """Begins the next window. Raises TargetError when the counters cannot be had."""
         if self._begin is None:
             self._begin = await self._look()
 
-    async def close(self, own_tokens: int) -> Change:
+    async def close(self, own_tokens: int, settle_seconds: float | None = None) -> Change:
         """Ends the window once the server has counted our `own_tokens`; what it counted meanwhile.
+
+        It is waited for SETTLE_SECONDS, or as long as said.
 
         Raises TargetError: `counters_behind` when it does not count them in time, `counters_reset`, `load_balancer`.
         """
         assert self._begin is not None  # an open window has a begin
         begin, self._begin = self._begin, None
-        deadline, pause_seconds = self._monotonic() + SETTLE_SECONDS, FIRST_PAUSE_SECONDS
+        settle_seconds = SETTLE_SECONDS if settle_seconds is None else settle_seconds
+        deadline, pause_seconds = self._monotonic() + settle_seconds, FIRST_PAUSE_SECONDS
         while True:
             end = await self._look()
             change = self._difference(begin, end)
@@ -51,7 +58,7 @@ class CounterWindow:
                 return change
             if self._monotonic() > deadline:
                 what = f"its counters show {change.generated_tokens} of our {own_tokens} tokens"
-                raise failure("counters_behind", self._replica.url, f"{what} {SETTLE_SECONDS:g} s after the answer")
+                raise failure("counters_behind", self._replica.url, f"{what} {settle_seconds:g} s after the answer")
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
 

@@ -51,6 +51,7 @@ def store_run(connection: Connection, key: str, run: Run, trip_id: int | None = 
         "invalid_detail": run.invalid_detail,
         "regime": asdict(run.regime),
         "warnings": list(run.warnings),
+        "acceptance_by_source": dict(run.acceptance_by_source),
         **_figure_columns(figures),
     }
     statement = upsert(runs).values(row).on_conflict_do_nothing(index_elements=["key"]).returning(runs.c.id)
@@ -204,6 +205,7 @@ def run_document(row: Row[Any]) -> dict[str, Any]:
         "sampling": row.sampling,
         "regime": row.regime,
         "warnings": row.warnings,
+        "acceptance_by_source": row.acceptance_by_source,
         **_aggregate(row).as_dict(),
     }
 

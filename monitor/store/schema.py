@@ -110,6 +110,7 @@ runs = Table(
     Column("tokens_per_second_p95", Double),
     Column("regime", JSONB, nullable=False),
     Column("warnings", JSONB, nullable=False),
+    Column("acceptance_by_source", JSONB, nullable=False, server_default=text("'{}'")),
 )
 HISTORY_COLUMNS = (
     "id",

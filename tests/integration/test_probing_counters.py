@@ -11,6 +11,7 @@ from monitor.core.figures import acceptance_length, aggregate
 from monitor.core.records import Counts, Identity, Run, Sampling, Source
 from monitor.engines.vllm import VllmEngine
 from monitor.engines.vllm_counters import counters_of
+from monitor.probing import replay as replaying
 from monitor.probing import window
 from monitor.probing.client import Target
 from monitor.probing.replay import replay
@@ -37,10 +38,13 @@ def pooled_acceptance_length(run: Run) -> float | None:
 
 
 class Interrupted(VllmEngine):
-    """vLLM whose counters are looked at only after `meanwhile(look)` has been called; looks count from 0."""
+    """vLLM whose counters are looked at only after `meanwhile(look)` has been called.
+
+    Look −1 is the one before the whole run, 0 the one before the first prompt, n the one after the n-th.
+    """
 
     def __init__(self, meanwhile: Callable[[int], None]) -> None:
-        self._meanwhile, self._looks = meanwhile, 0
+        self._meanwhile, self._looks = meanwhile, -1
 
     async def counters(self, replica: Replica, model: str) -> Counters:
         self._meanwhile(self._looks)
@@ -116,7 +120,7 @@ async def test_a_restart_between_two_looks_costs_the_prompt_around_it():
 async def test_counters_that_jump_between_servers_are_those_of_a_load_balancer():
     server = SimulatedServer()
     with server.run_in_thread() as url:
-        run = await interrupted(url, lambda look: server.restart() if look else None)
+        run = await interrupted(url, lambda look: server.restart() if look > 0 else None)
     assert [sample.invalid_reason for sample in run.samples] == ["counters_reset", *["load_balancer"] * (ALL - 1)]
     assert run.invalid_reason == "load_balancer"
     assert "began anew 2 times in one run; the address is that of several servers" in (run.invalid_detail or "")
@@ -124,6 +128,7 @@ async def test_counters_that_jump_between_servers_are_those_of_a_load_balancer()
 
 async def test_counters_of_a_server_that_did_not_answer_us_never_catch_up(monkeypatch):
     monkeypatch.setattr(window, "SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(replaying, "CROSSCHECK_SETTLE_SECONDS", 0.05)
     other = SimulatedServer()
 
     class ElsewhereEngine(VllmEngine):
@@ -159,7 +164,7 @@ async def test_a_server_that_counts_a_little_late_is_waited_for():
         )
     assert isinstance(run, Run)
     assert run.invalid_reason is None
-    assert len(pages) > ALL + 1
+    assert len(pages) > ALL + 2
 
 
 async def test_a_server_without_the_page_is_not_asked_a_single_prompt():
@@ -224,3 +229,35 @@ async def test_progress_is_told_of_prompts_with_the_counts_that_the_run_will_hav
     with SimulatedServer().run_in_thread() as url:
         run = await run_of(url, prompt_set(ALL), source="counters", on_sample=told.append)
     assert [sample.counts for sample in told] == [sample.counts for sample in run.samples]
+
+
+class TestSourcesSideBySide:
+    async def test_on_a_quiet_server_request_and_counters_are_equal_and_the_stream_is_near(self):
+        with SimulatedServer(ServerConfig(dev_mode=True, engines=2)).run_in_thread() as url:
+            run = await run_of(url, prompt_set(24), sampling=Sampling(max_tokens=128), concurrency=4)
+        found = dict(run.acceptance_by_source)
+        assert found.keys() == {"request", "stream", "counters"}
+        assert found["counters"] == found["request"] == pooled_acceptance_length(run)
+        assert found["stream"] == pytest.approx(found["request"], rel=0.02)
+        assert (run.concurrency, run.invalid_reason) == (4, None)
+
+    async def test_beside_others_the_counters_are_left_out(self):
+        server = SimulatedServer()
+        with server.run_in_thread() as url:
+            run = await interrupted(url, lambda look: server.traffic(requests=int(look >= 0)), source="request")
+        assert run.acceptance_by_source.keys() == {"request"}
+        assert (run.invalid_reason, run.warnings) == (None, ())
+
+    async def test_a_lookup_method_has_no_acceptance_length_by_its_stream(self):
+        with SimulatedServer(ServerConfig(dev_mode=True, drafter=Drafter(method="ngram"))).run_in_thread() as url:
+            run = await run_of(url, prompt_set(ALL), source="stream")
+        assert run.acceptance_by_source.keys() == {"request", "counters"}
+
+    async def test_a_page_that_is_another_servers_after_the_run_is_told(self):
+        server = SimulatedServer()
+        with server.run_in_thread() as url:
+            run = await interrupted(url, lambda look: server.restart() if look == 0 else None, source="request")
+        assert run.invalid_reason is None
+        (warning,) = run.warnings
+        assert "start time changed between two looks at its counters" in warning
+        assert "if it repeats, this is a load balancer" in warning

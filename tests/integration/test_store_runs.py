@@ -36,6 +36,7 @@ def full_run() -> Run:
         samples=(valid, blind, broken),
         regime=Regime(0, 0, 3, 1, 0.25, 2, 1_772_000_000.0),
         warnings=("the server was restarted during the run",),
+        acceptance_by_source={"request": 2.5, "stream": 2.4},
     )
 
 
@@ -72,6 +73,7 @@ def test_a_stored_run_reads_back_as_the_document_of_what_was_measured(connection
             "server_started_at": 1_772_000_000.0,
         },
         "warnings": ["the server was restarted during the run"],
+        "acceptance_by_source": {"request": 2.5, "stream": 2.4},
         **aggregate(DOMAIN, run.samples).as_dict(),
         "identity": IDENTITY.as_dict(),
         "samples": [sample.as_dict() for sample in run.samples],

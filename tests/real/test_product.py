@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 DOMAINS = sorted(path.stem for path in bundled_directory().glob("*.jsonl"))
 SOURCES = "real vLLM: acceptance length by source and method, specwatch"
+SIDE_BY_SIDE = "real vLLM: acceptance length of the same answers by every source, prompts one at a time"
 PROMPTS_PER_DOMAIN = "8"
 OUR_OWN = 4
 """Prompts of ours in flight beside the background clients."""
@@ -115,6 +116,42 @@ def test_background_traffic_does_not_get_into_the_counts_of_a_request(
     for alone, together in zip(quiet, busy, strict=True):
         expected = acceptance_length(pooled([alone]))
         assert acceptance_length(pooled([together])) == pytest.approx(expected, rel=0.03)
+
+
+def test_counters_around_one_prompt_at_a_time_are_those_of_the_answers(
+    speculative: RealServer, sets: list[PromptSet], tables: Tables
+) -> None:
+    """Of the same answers: two replays of a prompt differ by near ties."""
+    url, method = speculative.base_url, METHODS[speculative.kind]
+    runs = replayed(url, sets, source="counters", declared_identity=Identity(method=method))
+    assert [run.invalid_reason for run in runs] == [None] * 3
+    for run in runs:
+        assert {(sample.source, sample.invalid_reason) for sample in run.samples if sample.valid} == {
+            ("counters", None)
+        }
+        assert run.concurrency == 1
+        lengths = run.acceptance_by_source
+        assert lengths["counters"] == lengths["request"] == acceptance_length(pooled([run]))
+        if "stream" in lengths:
+            assert lengths["stream"] == pytest.approx(lengths["request"], rel=0.02)
+        tables.add(SIDE_BY_SIDE, method=speculative.kind, domain=run.domain, **lengths)
+
+
+@pytest.mark.parametrize("clients", [4, 16])
+@draft_server
+def test_counters_beside_background_traffic_are_refused(
+    speculative: RealServer, sets: list[PromptSet], tables: Tables, clients: int
+) -> None:
+    url = speculative.base_url
+    with background_clients(url, clients):
+        eventually(lambda: requests_running(url) >= clients - 1, "the background clients are at work")
+        (run,) = replayed(url, sets[:1], source="counters", limit=6)
+    assert run.invalid_reason == "contaminated"
+    assert {sample.invalid_reason for sample in run.samples} == {"contaminated"}
+    assert aggregate(run.domain, run.samples).acceptance_length is None
+    assert "counters" not in run.acceptance_by_source
+    tables.add(SIDE_BY_SIDE, method=f"draft, {clients} others", domain=run.domain, **run.acceptance_by_source)
+    tables.show(f"real vLLM: counters beside {clients} clients", run.invalid_detail or "")
 
 
 def test_a_server_without_speculation_is_invalid_and_says_so(
