@@ -25,6 +25,7 @@ Number = TypeVar("Number", int, float)
 MIN_DECODE_STEPS = 4
 MERGED_LIMIT_RATIO = 0.05
 """Share of merged chunks from which a sample of source `stream` is invalid: merging always flatters."""
+CONTAMINATED = "contaminated"
 MAX_CONTAMINATION_RATIO = 0.01
 """Tokens of others per token of ours in a window of the counters, above which a sample is invalid."""
 
@@ -198,7 +199,7 @@ def _fault_of_counters(
     foreign = foreign_tokens(answers, window)
     own = window.generated_tokens - foreign
     if foreign > max_contamination_ratio * own:
-        return "contaminated", contamination_text(foreign, own, max_contamination_ratio)
+        return CONTAMINATED, contamination_text(foreign, own, max_contamination_ratio)
     contradiction = window.contradiction()
     return None if contradiction is None else ("inconsistent_counts", contradiction)
 

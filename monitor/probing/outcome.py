@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from monitor.core.records import Identity, Sample, Source
 from monitor.engines.counters import Change
 from monitor.engines.counts import (
+    CONTAMINATED,
     MAX_CONTAMINATION_RATIO,
     Reading,
     contamination_text,
@@ -68,9 +69,20 @@ class Outcome:
         return foreign > self.max_contamination_ratio * own
 
     def samples(self, attempts: Sequence[Attempt]) -> tuple[Sample, ...]:
-        """One sample per attempt, in their order."""
+        """One sample per attempt, in their order.
+
+        Where others disturbed half of the prompts, none is reported: what is left came about by luck.
+        """
         reading = self.reading(attempts)
-        return tuple(self._sample(attempt, reading, self._wrong_kind(attempts)) for attempt in attempts)
+        samples = tuple(self._sample(attempt, reading, self._wrong_kind(attempts)) for attempt in attempts)
+        disturbed = sum(sample.invalid_reason == CONTAMINATED for sample in samples)
+        if not disturbed or 2 * disturbed < len(samples):
+            return samples
+        why = self._contamination(attempts)
+        return tuple(
+            replace(sample, invalid_reason=CONTAMINATED, invalid_detail=why) if sample.valid else sample
+            for sample in samples
+        )
 
     def _wrong_kind(self, attempts: Sequence[Attempt]) -> tuple[str, str] | None:
         """Reason and detail when the server speculates and should not, or the other way round."""
@@ -120,7 +132,7 @@ class Outcome:
         reasons = Counter(sample.invalid_reason for sample in samples if sample.invalid_reason)
         for reason, count in reasons.most_common(1):
             if 2 * count >= len(samples):
-                if reason == "contaminated":
+                if reason == CONTAMINATED:
                     return reason, f"{self.url}: {self._contamination(attempts)}"
                 return reason, next(s.invalid_detail or reason for s in samples if s.invalid_reason == reason)
         listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())

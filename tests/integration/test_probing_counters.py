@@ -100,6 +100,15 @@ async def test_one_visitor_costs_one_prompt():
     assert run.invalid_reason is None
 
 
+async def test_a_run_disturbed_in_half_of_its_prompts_reports_none():
+    server = SimulatedServer()
+    with server.run_in_thread() as url:
+        run = await interrupted(url, lambda look: server.traffic(requests=int(look > ALL // 2)))
+    assert {sample.invalid_reason for sample in run.samples} == {"contaminated"}
+    assert run.invalid_reason == "contaminated"
+    assert aggregate("coding", run.samples).acceptance_length is None
+
+
 async def test_what_contamination_is_allowed_is_the_routes_to_say():
     server = SimulatedServer()
     with server.run_in_thread() as url:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from monitor.core.figures import acceptance_length, aggregate, survival, tokens_per_step
+from monitor.core.figures import acceptance_length, aggregate, coverage, survival, tokens_per_step
 from monitor.core.records import Counts, Sample, Source
 from monitor.engines.answer import Answer
 from monitor.engines.base import Chunk, RequestCounts
+from monitor.engines.counters import Change
 from monitor.engines.counts import Reading, counts_of, drafts_every_step, merged_chunks, sample_of
 from monitor.engines.failures import failure
 
@@ -169,3 +172,39 @@ class TestSample:
 )  # fmt: skip
 def test_methods_are_known_by_whether_every_step_has_a_draft(method, expected):
     assert drafts_every_step(method) is expected
+
+
+class TestCounterCounts:
+    """Windows of the server's counters, by what they moved by."""
+
+    READING = Reading(Source.COUNTERS, k=4, every_step=False)
+    WINDOW = Change(6, 24, 9, (3, 2, 2, 2), generated_tokens=18, prompt_tokens=7, preemptions=0)
+
+    def of(self, window, *chunks: int) -> Sample:
+        return sample_of("q", [answer_of(*chunks)], self.READING, None, "", window)
+
+    def test_the_window_holds_the_counts_and_the_chunks_bound_the_decode_steps(self):
+        found = self.of(self.WINDOW, 1, 1, 1, 2, 1, 5, 5, 1, 1)
+        assert found.counts == Counts(6, 24, 9, (3, 1, 0, 0, 2), 8)
+        assert (found.source, found.k, found.invalid_reason) == (Source.COUNTERS, 4, None)
+        assert (acceptance_length(found.counts), coverage(found.counts)) == (2.5, 0.75)
+
+    @pytest.mark.parametrize(("foreign", "reason"), [(1, None), (2, "contaminated")])
+    def test_up_to_one_percent_may_be_of_others(self, foreign, reason):
+        chunks = (1, *[3] * 33)
+        window = Change(33, 132, 66, (33, 33, 0, 0), generated_tokens=100 + foreign, prompt_tokens=7, preemptions=0)
+        assert self.of(window, *chunks).invalid_reason == reason
+
+    def test_positions_that_do_not_add_up_are_inconsistent(self):
+        found = self.of(replace(self.WINDOW, accepted_at=(3, 2, 2, 1)), 1, 1, 1, 2, 1, 5, 5, 1, 1)
+        assert found.invalid_reason == "inconsistent_counts"
+        assert found.invalid_detail is not None
+        assert found.invalid_detail.startswith(
+            "9 tokens were accepted, but the positions add up to 8, so AL is not 1 + Σ"
+        )
+
+    def test_a_window_that_could_not_be_read_says_why(self):
+        error = failure("counters_reset", "http://vllm:8000", "a counter fell")
+        found = self.of(error, 1, 1, 1, 2, 1, 5, 5, 1, 1)
+        assert (found.invalid_reason, found.invalid_detail) == ("counters_reset", str(error))
+        assert self.of(None, 1, 2, 2).invalid_reason == "no_counters"
