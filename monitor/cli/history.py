@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from monitor.cli.organic import show_organic
 from monitor.cli.output import (
     RECORD_ID,
     Column,
@@ -68,6 +69,7 @@ def _zone(_ctx: click.Context, _param: click.Parameter, value: str | None) -> st
 @click.option(
     "--zone", callback=_zone, help="IANA time zone that hours, days and weeks begin in.  [default: TZ, else UTC]"
 )
+@click.option("--organic", is_flag=True, help="What the servers did for everybody instead, by their counters.")
 @format_option
 @click.pass_obj
 def history(
@@ -79,17 +81,28 @@ def history(
     until: datetime | None,
     group_by: str,
     zone: str | None,
+    organic: bool,
     format_: str,
 ) -> None:
     """Show figures of ROUTE over time, oldest first.
 
     Acceptance is pooled over tokens (AL) and as the mean over prompts (AL/prompt); figures of different sources or K
     are never pooled. With --group-by identity each row is what was running.
+
+    --organic shows what 'specwatch serve' reads of the servers' own counters each minute: acceptance over everybody's
+    traffic, and load. It moves with what users ask, so it is never compared with probes.
     """
     from monitor.store.history import history as read_history
 
     if since is not None and until is not None and until <= since:
         raise click.UsageError("--until is not after --since; no run can be between them")
+    if organic:
+        if domain is not None or metrics:
+            raise click.UsageError("--organic is of all traffic; it has no domains and its own figures")
+        show_organic(
+            context, route, since=since, until=until, group_by=group_by, zone=zone or local_zone(), format_=format_
+        )
+        return
 
     with context.database() as database, database.transaction() as connection:
         require_route(connection, route)

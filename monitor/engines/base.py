@@ -97,6 +97,9 @@ class Engine(Protocol):
     async def load(self, replica: Replica) -> Load:
         """The load now; empty when the replica does not show it. Never raises TargetError."""
 
+    async def glance(self, replica: Replica, model: str | None) -> tuple[Load, Counters]:
+        """Load and counters of `model` (None: of the only one) from one look. Raises TargetError."""
+
     async def counters(self, replica: Replica, model: str) -> Counters:
         """What the server has counted for `model` since it started. Raises TargetError, such as `no_counters`."""
 

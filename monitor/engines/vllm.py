@@ -10,7 +10,7 @@ from monitor.engines import vllm_identity, vllm_metrics
 from monitor.engines.base import Chunk, Load, Observation, RequestCounts
 from monitor.engines.failures import failure, one_line
 from monitor.engines.lenient import section, text, whole
-from monitor.engines.vllm_counters import counters_of
+from monitor.engines.vllm_counters import counters_in, counters_of
 from monitor.errors import TargetError
 
 if TYPE_CHECKING:
@@ -60,15 +60,15 @@ class VllmEngine:
         metrics = await _metrics(replica)
         return Load() if metrics is None else vllm_metrics.load_of(metrics)
 
+    async def glance(self, replica: Replica, model: str | None) -> tuple[Load, Counters]:
+        """See `Engine.glance`."""
+        page = await _page(replica)
+        metrics, lazy = vllm_metrics.parse(page), vllm_metrics.is_lazy(page)
+        return vllm_metrics.load_of(metrics), counters_in(metrics, model or "", replica.url, lazy=lazy)
+
     async def counters(self, replica: Replica, model: str) -> Counters:
         """See `Engine.counters`."""
-        try:
-            page = await replica.get_text("/metrics")
-        except TargetError as error:
-            if error.reason != "not_found":
-                raise
-            raise failure("no_counters", replica.url, "there is no /metrics") from None
-        return counters_of(page, model, replica.url)
+        return counters_of(await _page(replica), model, replica.url)
 
     def path(self, sampling: Sampling) -> str:
         return "/v1/chat/completions" if sampling.endpoint == "chat" else "/v1/completions"
@@ -191,3 +191,13 @@ def _visible_text(choice: Mapping[str, Any]) -> str:
 def _release(version: str) -> tuple[int, int] | None:
     parts = version.split(".")
     return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit() else None
+
+
+async def _page(replica: Replica) -> str:
+    """The metrics page. Raises TargetError, `no_counters` where there is none."""
+    try:
+        return await replica.get_text("/metrics")
+    except TargetError as error:
+        if error.reason != "not_found":
+            raise
+        raise failure("no_counters", replica.url, "there is no /metrics") from None

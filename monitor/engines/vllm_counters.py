@@ -29,11 +29,14 @@ def counters_of(page: str, model: str, url: str) -> Counters:
     counts under the first of its names. Without any draft counted, a page that shows zeros has no speculation.
     Raises TargetError `no_counters` when the page cannot have them.
     """
-    metrics = names.parse(page)
+    return counters_in(names.parse(page), model, url, lazy=names.is_lazy(page))
+
+
+def counters_in(metrics: Metrics, model: str, url: str, *, lazy: bool) -> Counters:
+    """The counters of `model` in a page that is parsed already; see `counters_of`."""
     if any(name in metrics for name in names.ONLY_V0):
         what = "these are counters of vLLM's V0 engine, which add up running totals and count too much"
         raise failure("no_counters", url, what)
-    lazy = names.is_lazy(page)
     if names.GENERATED not in metrics and not lazy:
         raise failure("no_counters", url, "the page shows no counters of vLLM; --disable-log-stats hides them")
     chosen = _model_on_page(metrics, model, url)

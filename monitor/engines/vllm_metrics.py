@@ -33,6 +33,9 @@ ONLY_V0 = frozenset(
 _SPECULATION = frozenset({DRAFTS, DRAFTED, ACCEPTED, ACCEPTED_AT})
 _LOAD = frozenset({RUNNING, WAITING, KV_CACHE_USAGE, PREEMPTIONS, STARTED_AT})
 _WANTED = _SPECULATION | _LOAD | {GENERATED, PROMPT} | ONLY_V0
+_STEMS = sorted(name.removeprefix("vllm:").removesuffix("_total") for name in _WANTED)
+_CANDIDATES = re.compile(rf"^(?:ray_)?(?:vllm[:_])?(?:{'|'.join(_STEMS)})[^\n]*", re.MULTILINE)
+"""Lines that may be wanted: a real page has 670, and looking at each in Python costs more than parsing the 30."""
 _RAY = re.compile(r"^ray_vllm[:_]", re.MULTILINE)
 _PYTHON = re.compile(r"^python_info\b|_created[ {]", re.MULTILINE)
 
@@ -45,8 +48,7 @@ def parse(page: str) -> Metrics:
     """
     from prometheus_client.parser import text_string_to_metric_families
 
-    # Not splitlines(): a label may hold characters that it takes for line ends.
-    lines = [named for line in page.split("\n") if (named := _in_vllms_words(line.rstrip("\r")))]
+    lines = [named for line in _CANDIDATES.findall(page) if (named := _in_vllms_words(line.rstrip("\r")))]
     found: Metrics = {}
     try:
         for family in text_string_to_metric_families("\n".join(lines) + "\n"):

@@ -39,6 +39,7 @@ class Scheduler:
         self.database = database
         self.routes = routes
         self.now = now
+        self.leads = False
         self._failed: Exception | None = None
         self._idle = Complaint(logger, "nothing is scheduled", "the database answers the scheduler again")
 
@@ -58,8 +59,10 @@ class Scheduler:
                 await asyncio.sleep(TRY_TO_LEAD_EVERY_SECONDS)
             self._idle.end()
             logger.info("this process schedules")
+            self.leads = True
             await self._schedule_until_lost(session)
         finally:
+            self.leads = False
             await asyncio.to_thread(session.invalidate)
             await asyncio.to_thread(session.close)
 

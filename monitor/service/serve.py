@@ -20,6 +20,7 @@ from monitor.alerting.sender import Sender
 from monitor.config.load import check_secrets
 from monitor.errors import StoreError, UsageError
 from monitor.service.complaint import Complaint
+from monitor.service.passive import PassiveReading
 from monitor.service.recording import Recorder
 from monitor.service.scheduler import Scheduler
 from monitor.service.worker import Worker
@@ -86,6 +87,7 @@ class Service:
             on_recorded=self._recorded,
             now=now,
         )
+        self.passive = PassiveReading(database, config.routes, now, lambda: self.scheduler.leads)
         self.stopping = asyncio.Event()
         self._measured = asyncio.Event()
 
@@ -109,6 +111,7 @@ class Service:
             parts = {
                 "scheduler": asyncio.create_task(self.scheduler.run()),
                 "worker": asyncio.create_task(self.worker.run()),
+                "passive reader": asyncio.create_task(self.passive.run()),
                 "sender": asyncio.create_task(self._send()),
                 "keeper": asyncio.create_task(self._keep_alive()),
                 "web": asyncio.create_task(server.serve(sockets=[listener])),
@@ -130,8 +133,9 @@ class Service:
 
     async def _end(self, parts: Mapping[str, asyncio.Task[None]], server: uvicorn.Server) -> None:
         parts["scheduler"].cancel()
+        parts["passive reader"].cancel()
         self.worker.stop()
-        await asyncio.wait([parts["scheduler"], parts["worker"]])
+        await asyncio.wait([parts["scheduler"], parts["passive reader"], parts["worker"]])
         self._measured.set()
         await asyncio.wait([parts["sender"]], timeout=SEND_LAST_SECONDS)
         parts["sender"].cancel()

@@ -310,3 +310,31 @@ sweeps = Table(
     Column("document", JSONB, nullable=False),
 )
 Index("ix_sweeps_route_id", sweeps.c.route, sweeps.c.id)
+
+organic = Table(
+    "organic",
+    metadata,
+    _id(),
+    Column("route", Text, nullable=False),
+    Column("replica", Text, nullable=False),
+    _time("began_at"),
+    _time("ended_at"),
+    Column("reads", Integer, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("resets", Integer, nullable=False),
+    Column("steps", BigInteger, nullable=False),
+    Column("drafted", BigInteger, nullable=False),
+    Column("accepted", BigInteger, nullable=False),
+    Column("accepted_at", ARRAY(BigInteger), nullable=False),
+    Column("generated_tokens", BigInteger, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("preemptions", BigInteger, nullable=False),
+    Column("running_mean", Double),
+    Column("running_max", Double),
+    Column("waiting_max", Double),
+    Column("kv_cache_usage_max", Double),
+    Column("server_started_at", Double),
+    Column("last_failure", Text),
+    comment="What replicas did for everybody, by their counters, a row per replica and ten minutes.",
+)
+Index("ix_organic_route_began_at", organic.c.route, organic.c.began_at)

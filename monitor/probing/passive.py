@@ -1,0 +1,93 @@
+"""Passive reading: one replica's metrics page, looked at again and again, and what its counters moved by in between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from monitor.core.organic import Organic, added_counts, highest
+from monitor.engines.counters import difference
+from monitor.errors import TargetError
+from monitor.probing.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from monitor.engines.base import Engine, Load
+    from monitor.engines.counters import Change, Counters
+    from monitor.probing.client import Target
+
+
+class ReplicaReader:
+    """Adds up what one replica does, from look to look; `take` hands it over and begins anew."""
+
+    def __init__(self, route: str, target: Target, engine: Engine, now: Callable[[], datetime]) -> None:
+        self.route, self.replica = route, target.base_url
+        self._target, self._engine, self._now = target, engine, now
+        self._counters: Counters | None = None
+        self._sum = self._nothing()
+        self._running: list[float] = []
+
+    def _nothing(self) -> Organic:
+        return Organic(self.route, self.replica, self._now(), self._now())
+
+    async def read(self) -> None:
+        """One look. What goes wrong is counted, and told by `take` as `last_failure`; nothing is raised."""
+        try:
+            async with Client(self._target, connections=1) as client:
+                load, counters = await self._engine.glance(client, self._target.model)
+        except TargetError as error:
+            self._sum = replace(
+                self._sum, failures=self._sum.failures + 1, last_failure=str(error), ended_at=self._now()
+            )
+            return
+        before, self._counters = self._counters, counters
+        self._see(load)
+        if before is None:
+            return
+        try:
+            change = difference(before, counters, self.replica)
+        except TargetError as error:
+            self._sum = replace(self._sum, resets=self._sum.resets + 1, last_failure=str(error))
+            return
+        self._add(change)
+
+    def forget(self) -> None:
+        """Somebody else looks from now on: what is counted meanwhile is theirs."""
+        self._counters = None
+
+    def _see(self, load: Load) -> None:
+        if load.running is not None:
+            self._running.append(load.running)
+        self._sum = replace(
+            self._sum,
+            ended_at=self._now(),
+            reads=self._sum.reads + 1,
+            running_mean=sum(self._running) / len(self._running) if self._running else None,
+            running_max=highest(self._sum.running_max, load.running),
+            waiting_max=highest(self._sum.waiting_max, load.waiting),
+            kv_cache_usage_max=highest(self._sum.kv_cache_usage_max, load.kv_cache_usage_ratio),
+            server_started_at=load.started_at,
+        )
+
+    def _add(self, change: Change) -> None:
+        now = self._sum
+        self._sum = replace(
+            now,
+            steps=now.steps + change.steps,
+            drafted=now.drafted + change.drafted,
+            accepted=now.accepted + change.accepted,
+            accepted_at=added_counts(now.accepted_at, change.accepted_at),
+            generated_tokens=now.generated_tokens + change.generated_tokens,
+            prompt_tokens=now.prompt_tokens + change.prompt_tokens,
+            preemptions=now.preemptions + change.preemptions,
+        )
+
+    def take(self) -> Organic | None:
+        """What was seen since the last take; None when nobody has looked."""
+        taken = self._sum
+        if not taken.reads + taken.failures:
+            return None
+        self._sum, self._running = self._nothing(), []
+        return taken

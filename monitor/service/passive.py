@@ -1,0 +1,103 @@
+"""Passive reading of every replica: a cheap look each minute, stored every ten."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from monitor.engines.registry import ENGINES
+from monitor.errors import ConfigError, StoreError
+from monitor.probing.passive import ReplicaReader
+from monitor.service.complaint import Complaint
+from monitor.service.probes import target_of
+from monitor.store.organic import store_organic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from monitor.config.routes import Route
+    from monitor.core.organic import Organic
+    from monitor.store.database import Database
+
+logger = logging.getLogger(__name__)
+
+READ_EVERY_SECONDS = 60.0
+STORE_EVERY_SECONDS = 600.0
+KEPT_ROWS = 200_000
+"""Rows held while the database is away; then the oldest go."""
+
+
+class PassiveReading:
+    """Reads while `leads()` says so, so that of several processes one does; `run` until cancelled."""
+
+    def __init__(
+        self,
+        database: Database,
+        routes: Sequence[Route],
+        now: Callable[[], datetime],
+        leads: Callable[[], bool],
+        read_every_seconds: float = READ_EVERY_SECONDS,
+        store_every_seconds: float = STORE_EVERY_SECONDS,
+    ) -> None:
+        self._database = database
+        self._leads = leads
+        self._read_every_seconds, self._store_every_seconds = read_every_seconds, store_every_seconds
+        self._waiting: list[Organic] = []
+        self._trouble = Complaint(logger, "organic readings wait to be stored", "organic readings are stored again")
+        self._readers = list(_readers(routes, now))
+
+    async def run(self) -> None:
+        """Every replica by itself, spread over the minute: one that is slow or dead delays no other."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for reader in self._readers:
+                    group.create_task(self._read(reader))
+                group.create_task(self._keep())
+        finally:
+            with suppress(StoreError):
+                self._store()
+
+    async def _read(self, reader: ReplicaReader) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + zlib.crc32(reader.replica.encode()) / 2**32 * self._read_every_seconds
+        while True:
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            if self._leads():
+                await reader.read()
+            else:
+                reader.forget()
+            due = max(due + self._read_every_seconds, loop.time())
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(self._store_every_seconds)
+            try:
+                await asyncio.to_thread(self._store)
+                self._trouble.end()
+            except StoreError as error:
+                self._trouble.raise_for(error)
+
+    def _store(self) -> None:
+        self._waiting += [taken for reader in self._readers if (taken := reader.take()) is not None]
+        del self._waiting[:-KEPT_ROWS]
+        if self._waiting:
+            with self._database.transaction() as connection:
+                store_organic(connection, self._waiting)
+            self._waiting = []
+
+
+def _readers(routes: Sequence[Route], now: Callable[[], datetime]) -> list[ReplicaReader]:
+    found = []
+    for route in routes:
+        for replica in route.replicas:
+            try:
+                target = target_of(route, replica)
+            except ConfigError as error:
+                logger.warning("route %s is not read passively: %s", route.name, error)
+                break
+            found.append(ReplicaReader(route.name, target, ENGINES["vllm"], now))
+    return found

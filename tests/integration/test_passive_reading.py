@@ -1,0 +1,180 @@
+"""Passive reading of simulated servers: what they did for everybody, stored and shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from monitor.cli import cli
+from monitor.core.organic import Organic
+from monitor.engines.vllm import VllmEngine
+from monitor.errors import UsageError
+from monitor.probing.client import Target
+from monitor.probing.passive import ReplicaReader
+from monitor.service.passive import PassiveReading
+from monitor.sim.server import SimulatedServer
+from monitor.store.organic import organic_history, store_organic
+from tests.factories import make_route
+from tests.integration.replicas import run_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection
+
+    from monitor.store.database import Database
+
+START = datetime(2026, 3, 2, 10, 0, tzinfo=UTC)
+SILENT = "http://127.0.0.1:9"
+
+
+@pytest.fixture
+def server() -> SimulatedServer:
+    return SimulatedServer()
+
+
+@pytest.fixture
+def url(server: SimulatedServer) -> Iterator[str]:
+    with server.run_in_thread() as address:
+        yield address
+
+
+def reader_of(url: str) -> ReplicaReader:
+    return ReplicaReader("chat", Target(url), VllmEngine(), lambda: START)
+
+
+def organic(began_at: datetime = START, replica: str = "http://a", **changes) -> Organic:
+    return Organic("chat", replica, began_at, began_at + timedelta(minutes=10), **{"reads": 10, **changes})
+
+
+async def test_what_the_counters_move_by_between_looks_is_added_up(url: str) -> None:
+    reader = reader_of(url)
+    await reader.read()
+    first = await run_of(url)
+    await reader.read()
+    second = await run_of(url)
+    await reader.read()
+    taken = reader.take()
+    assert taken is not None
+    assert (taken.reads, taken.failures, taken.resets) == (3, 0, 0)
+    samples = first.samples + second.samples
+    assert taken.steps == sum(sample.counts.steps for sample in samples)
+    assert taken.accepted == sum(sample.counts.accepted for sample in samples)
+    assert taken.generated_tokens == sum(sample.completion_tokens for sample in samples)
+    assert taken.acceptance_length == pytest.approx(1 + sum(taken.accepted_at) / taken.steps)
+    assert taken.running_max == 0.0
+    assert taken.as_dict()["source"] == "organic"
+
+
+async def test_the_next_take_begins_where_the_last_one_ended(url: str) -> None:
+    reader = reader_of(url)
+    await reader.read()
+    assert reader.take() is not None
+    assert reader.take() is None
+    run = await run_of(url)
+    await reader.read()
+    taken = reader.take()
+    assert taken is not None
+    assert (taken.reads, taken.steps) == (1, sum(sample.counts.steps for sample in run.samples))
+
+
+async def test_a_restart_counts_for_nothing_and_is_told(server: SimulatedServer, url: str) -> None:
+    reader = reader_of(url)
+    await run_of(url)
+    await reader.read()
+    server.restart()
+    await reader.read()
+    taken = reader.take()
+    assert taken is not None
+    assert (taken.resets, taken.steps, taken.generated_tokens) == (1, 0, 0)
+    assert "start time changed" in str(taken.last_failure)
+
+
+async def test_what_others_count_while_they_look_is_not_ours(url: str) -> None:
+    reader = reader_of(url)
+    await reader.read()
+    await run_of(url)
+    reader.forget()
+    await reader.read()
+    taken = reader.take()
+    assert taken is not None
+    assert taken.steps == 0
+
+
+async def test_a_replica_that_does_not_answer_is_a_failure_with_its_reason() -> None:
+    reader = reader_of(SILENT)
+    await reader.read()
+    taken = reader.take()
+    assert taken is not None
+    assert (taken.reads, taken.failures, taken.acceptance_length) == (0, 1, None)
+    assert str(taken.last_failure).startswith(f"{SILENT}/metrics: no connection")
+
+
+async def test_a_dead_and_a_slow_replica_delay_no_other(url: str, database: Database) -> None:
+    route = make_route(name="chat", replicas=[url, SILENT])
+    reading = PassiveReading(database, [route], lambda: datetime.now(UTC), lambda: True, 0.05, 0.3)
+    task = asyncio.create_task(reading.run())
+    await asyncio.sleep(1.0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with database.transaction() as connection:
+        rows = organic_history(connection, "chat", group_by="reading")
+    reads = {row["replicas"][0]: 0 for row in rows}
+    for row in rows:
+        reads[row["replicas"][0]] += row["reads"]
+    assert reads[url] >= 5
+    assert reads[SILENT] == 0
+
+
+async def test_who_does_not_lead_reads_nothing(url: str, database: Database) -> None:
+    reading = PassiveReading(database, [make_route(replicas=[url])], lambda: START, lambda: False, 0.02, 0.05)
+    task = asyncio.create_task(reading.run())
+    await asyncio.sleep(0.3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with database.transaction() as connection:
+        assert organic_history(connection, make_route().name, group_by="reading") == []
+
+
+def test_history_pools_replicas_by_the_hour(connection: Connection) -> None:
+    counts = {"steps": 100, "drafted": 300, "accepted": 150, "accepted_at": (80, 50, 20), "running_mean": 2.0}
+    store_organic(
+        connection,
+        [
+            organic(**counts, running_max=4.0),
+            organic(replica="http://b", steps=300, drafted=900, accepted=150, accepted_at=(100, 50), running_mean=6.0),
+            organic(START + timedelta(hours=1), failures=3, reads=0),
+        ],
+    )
+    first, second = organic_history(connection, "chat", group_by="hour")
+    assert first["replicas"] == ["http://a", "http://b"]
+    assert (first["acceptance_length"], first["acceptance_rate"]) == (1.75, 0.25)
+    assert (first["reads"], first["running_mean"], first["running_max"]) == (20, 4.0, 4.0)
+    assert (second["acceptance_length"], second["reads"], second["failures"]) == (None, 0, 3)
+    assert len(organic_history(connection, "chat", group_by="reading")) == 3
+    assert organic_history(connection, "chat", since=START + timedelta(minutes=30)) == [second]
+    assert organic_history(connection, "other") == []
+
+
+def test_the_shell_shows_organic_history_beside_probes(database: Database) -> None:
+    with database.transaction() as connection:
+        store_organic(connection, [organic(steps=100, drafted=300, accepted=150, accepted_at=(80, 50, 20))])
+    environment = {"DATABASE_URL": database.url.render_as_string(hide_password=False)}
+    shown = CliRunner().invoke(cli, ["history", "chat", "--organic", "--format", "json"], env=environment)
+    table = CliRunner().invoke(cli, ["history", "chat", "--organic"], env=environment)
+    (row,) = json.loads(shown.stdout)
+    assert (row["source"], row["group_by"], row["acceptance_length"]) == ("organic", "reading", 2.5)
+    assert "2.50" in table.stdout
+    with_domain = CliRunner().invoke(cli, ["history", "chat", "--organic", "--domain", "math"], env=environment)
+    assert with_domain.exit_code == 2
+    assert "--organic is of all traffic; it has no domains" in with_domain.output
+    unknown = CliRunner().invoke(cli, ["history", "chut", "--organic"], env=environment)
+    assert isinstance(unknown.exception, UsageError)
+    assert "nothing was read of route chut" in str(unknown.exception)
