@@ -9,7 +9,7 @@ import pytest
 
 from monitor.alerting.message import incident_event
 from monitor.core.incidents import Transition
-from monitor.core.judge import Line, Verdict, judge_confirmation, judge_run
+from monitor.core.judge import Line, Verdict, judge_confirmation, judge_resolution, judge_run
 from tests.factories import START, make_candidate, make_reference
 
 DRAFTER_BUMP = {
@@ -21,6 +21,16 @@ DRAFTER_BUMP = {
 }
 LAST_GOOD = {"run_id": 27, "finished_at": "2026-03-02T09:21:00+00:00"}
 
+BASELINE_RUNS = {"run_ids": list(range(1, 11)), "finished_at": "2026-03-02T08:41:00+00:00"}
+WORST = {
+    "metric": "acceptance_length",
+    "change": -0.23,
+    "value": 1.85,
+    "baseline_value": 2.4,
+    "run_ids": [36],
+}
+CODING = {"rule": "acceptance-drop", "joined_at": "2026-03-02T10:11:00+00:00", "left_at": None, "worst": WORST}
+
 
 def confirmed() -> Verdict:
     runs = [make_candidate(1.92, id=number) for number in (31, 33, 34)]
@@ -28,7 +38,8 @@ def confirmed() -> Verdict:
 
 
 def well(length: float = 2.4) -> Verdict:
-    return judge_run(make_candidate(length, id=41), make_reference(2.4), Line("acceptance_length", 0.15))
+    runs = [make_candidate(length, id=number) for number in (41, 42)]
+    return judge_resolution(runs, make_reference(2.4), Line("acceptance_length", 0.15))
 
 
 def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str, Any]:
@@ -38,6 +49,7 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
         "route": "chat-prod",
         "labels": {"team": "chat"},
         "severity": "page",
+        "raised_from": None,
         "domain": "coding",
         "rule": "acceptance-drop",
         "verdict": verdict,
@@ -47,10 +59,13 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
         "opened_at": START + timedelta(minutes=11),
         "now": START + timedelta(minutes=11),
         "broken_domains": ["coding"],
+        "involved": {"coding": CODING},
         "last_good_run": LAST_GOOD,
+        "baseline_runs": BASELINE_RUNS,
         "last_bump": DRAFTER_BUMP,
         "other_changes": {"math": -0.012, "coding": -0.2},
         "external_url": "https://specwatch.example.com",
+        "runbook_url": "https://wiki.example.com/specwatch",
     }
     return incident_event(**{**values, **changes})
 
