@@ -25,6 +25,19 @@ def figure(metric: str, value: float | None) -> str:
     return f"{value:.2f}"
 
 
+def change(fraction: float | None, digits: int = 1) -> str:
+    """A change in percent with its sign: -39.1%, +2.0%; what rounds to nothing has none: 0.0%."""
+    if fraction is None:
+        return NOTHING
+    text = f"{fraction:+.{digits}%}"
+    return text if any(digit in text for digit in "123456789") else text[1:]
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """A number of things: 1 route, 2 routes; `plural` where it is not the noun with an s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def survival_text(shares: Sequence[float] | None) -> str:
     """Survival by position, as fractions: .62 .36 .21."""
     return " ".join(_fraction(share) for share in shares or ()) or NOTHING

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.core.format import NOTHING, figure, survival_text, timeline
+from monitor.core.format import NOTHING, change, count, figure, survival_text, timeline
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,26 @@ def test_a_timeline_shows_every_message_as_it_was_sent_and_what_became_of_it() -
         "  told       hook: sent at 10:12 UTC, attempts 2\n"
         "\n12:16 UTC  resolved\nRESOLVED …"
     )
+
+
+@pytest.mark.parametrize(
+    ("fraction", "digits", "text"),
+    [
+        (-0.391, 1, "-39.1%"),
+        (0.02, 1, "+2.0%"),
+        (0.0, 1, "0.0%"),
+        (-0.0004, 1, "0.0%"),
+        (0.0004, 1, "0.0%"),
+        (-0.0006, 1, "-0.1%"),
+        (-0.004, 0, "0%"),
+        (-0.006, 0, "-1%"),
+        (None, 1, "–"),
+    ],
+)
+def test_a_change_has_a_sign_unless_it_rounds_to_nothing(fraction: float | None, digits: int, text: str) -> None:
+    assert change(fraction, digits) == text
+
+
+def test_one_is_singular_and_everything_else_is_plural() -> None:
+    assert [count(number, "route") for number in (0, 1, 2, 1200)] == ["0 routes", "1 route", "2 routes", "1,200 routes"]
+    assert count(3, "reply", "replies") == "3 replies"
