@@ -5,22 +5,19 @@ The first line alone tells severity, route, domain, how much and since when.
 
 from __future__ import annotations
 
-import textwrap
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.layout import clock, duration, labelled, these_runs, verbatim
 from monitor.core.format import change
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from monitor.core.judge import Verdict
 
 METRIC_NAMES = {"acceptance_length": "acceptance length", "tokens_per_step": "tokens per step"}
-WIDTH = 100
-"""Columns of the text: what a terminal, a mail and a chat show without wrapping it themselves."""
-LABEL = 13
 RUNBOOK = "docs/alerts.md of Specwatch, “What to do”"
 """Where to read on when alerting.yaml names no runbook_url."""
 
@@ -116,9 +113,8 @@ def closed_event(
     return _with_text(document, [*_history_lines(document), *_next_lines(document, [])])
 
 
-def _with_text(document: dict[str, Any], lines: Iterable[str]) -> dict[str, Any]:
-    first = textwrap.wrap(document["summary"], WIDTH, subsequent_indent="    ", break_on_hyphens=False)
-    return {**document, "text": "\n".join([*first, *lines])}
+def _with_text(document: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:
+    return {**document, "text": "\n".join([document["summary"], *lines])}
 
 
 def _alarm(document: Mapping[str, Any]) -> str:
@@ -127,7 +123,7 @@ def _alarm(document: Mapping[str, Any]) -> str:
     also = ", NOW ALSO" if document["transition"] == Transition.UPDATED.value else ""
     head = f"{document['severity'].upper()}{also} {document['route']} · {document['domain']}"
     metric = METRIC_NAMES[verdict["metric"]]
-    return f"{head}: {metric} {_against_baseline(verdict)}, since {_time(document['since'])}"
+    return f"{head}: {metric} {_against_baseline(verdict)}, since {clock(document['since'])}"
 
 
 def _resolution(document: Mapping[str, Any]) -> str:
@@ -155,11 +151,11 @@ def _firing_lines(document: Mapping[str, Any]) -> list[str]:
         steps.append("if the change above is yours: roll it back, or approve a new baseline")
     return [
         *_evidence_lines(document),
-        *_line("last good", _last_good(document)),
-        *_line("changed", _bump(document["last_bump"])),
+        *labelled("last good", _last_good(document)),
+        *labelled("changed", _bump(document["last_bump"])),
         *_others(document["other_changes"]),
         *_next_lines(document, steps),
-        *_line("runbook", document["runbook_url"] or RUNBOOK),
+        *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
     ]
 
 
@@ -176,13 +172,13 @@ def _evidence_lines(document: Mapping[str, Any]) -> list[str]:
     verdict = document["verdict"]
     low, high = verdict["change_interval"]
     return [
-        *_line(
+        *labelled(
             "evidence",
-            f"{change(verdict['change'], 1)} (95 % interval {change(low, 1)} to {change(high, 1)}) in geometric means "
-            f"over {verdict['prompts']} prompts, runs {_ids(verdict['run_ids'])}, baseline {verdict['baseline_id']}, "
+            f"{change(verdict['change'])} (95 % interval {change(low)} to {change(high)}) in geometric means "
+            f"over {verdict['prompts']} prompts, {these_runs(verdict['run_ids'])}, baseline {verdict['baseline_id']}, "
             f"source {document['source']}",
         ),
-        *_line(
+        *labelled(
             "rule",
             f"{document['rule']}: {verdict['metric']} down {verdict['drop'] * 100:g}%; replica {document['replica']}",
         ),
@@ -190,78 +186,45 @@ def _evidence_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def _history_lines(document: Mapping[str, Any]) -> list[str]:
-    opened, ended = (_time(document[name]) for name in ("opened_at", "happened_at"))
+    opened, ended = (clock(document[name]) for name in ("opened_at", "happened_at"))
     parts = [f"{name}{_worst(part['worst'])}" for name, part in document["involved"].items()]
-    return [*_line("lasted", f"{_lasted(document)}, {opened} to {ended}"), *_line("was broken", "; ".join(parts))]
+    return [*labelled("lasted", f"{_lasted(document)}, {opened} to {ended}"), *labelled("was broken", "; ".join(parts))]
 
 
 def _worst(worst: Mapping[str, Any] | None) -> str:
     if worst is None:
         return ""
-    runs = _ids(worst["run_ids"])
-    return f", at worst {change(worst['change'])} ({worst['value']:.2f} of {worst['baseline_value']:.2f}, runs {runs})"
+    figures = f"{worst['value']:.2f} of {worst['baseline_value']:.2f}"
+    return f", at worst {change(worst['change'])} ({figures}, {these_runs(worst['run_ids'])})"
 
 
 def _last_good(document: Mapping[str, Any]) -> str:
     good, baseline = document["last_good_run"], document["baseline_runs"]
     if good is not None:
-        return f"run {good['run_id']} at {_time(good['finished_at'])}"
+        return f"run {good['run_id']} at {clock(good['finished_at'])}"
     if baseline is None:
         return "none since its baseline was approved"
-    runs, until = _ids(baseline["run_ids"]), _time(baseline["finished_at"])
-    return f"none since its baseline was approved; the baseline's own runs {runs}, until {until}"
+    runs, until = these_runs(baseline["run_ids"]), clock(baseline["finished_at"])
+    return f"none since its baseline was approved; the baseline's own {runs}, until {until}"
 
 
 def _others(changes: Mapping[str, float]) -> list[str]:
-    return _line("others", ", ".join(f"{name} {change(value)}" for name, value in changes.items())) if changes else []
+    return (
+        labelled("others", ", ".join(f"{name} {change(value)}" for name, value in changes.items())) if changes else []
+    )
 
 
 def _bump(bump: Mapping[str, Any] | None) -> str:
     if bump is None:
         return "no change of model, drafter, engine or K was seen on this route"
     changes = "; ".join(f"{name} {before} → {now}" for name, (before, now) in bump["changes"].items())
-    return f"{changes}, noticed {_time(bump['noticed_at'])} on {bump['replica']}"
+    return f"{changes}, noticed {clock(bump['noticed_at'])} on {bump['replica']}"
 
 
 def _next_lines(document: Mapping[str, Any], steps: Sequence[str]) -> list[str]:
-    """Commands stand alone on their lines, unwrapped, so that they can be copied."""
-    lines = [f"specwatch incidents {document['incident_id']}", *steps]
-    found = [f"  {'next' if number == 0 else '':<{LABEL - 2}}{step}" for number, step in enumerate(lines)]
-    return [*found, f"  {'link':<{LABEL - 2}}{document['link']}"] if document["link"] else found
-
-
-def _line(label: str, text: str) -> list[str]:
-    """The text beside its label, its further lines under its first."""
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=f"  {label:<{LABEL - 2}}",
-        subsequent_indent=" " * LABEL,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _ids(run_ids: Sequence[int]) -> str:
-    """31, 33, 34; a row of them without a gap as 1-10."""
-    ids = list(run_ids)
-    if len(ids) > 2 and ids == list(range(ids[0], ids[-1] + 1)):
-        return f"{ids[0]}-{ids[-1]}"
-    return ", ".join(map(str, ids))
+    lines = verbatim("next", [f"specwatch incidents {document['incident_id']}", *steps])
+    return [*lines, *verbatim("link", [document["link"]])] if document["link"] else lines
 
 
 def _lasted(document: Mapping[str, Any]) -> str:
-    return _duration(document["opened_at"], document["happened_at"])
-
-
-def _time(value: str) -> str:
-    return datetime.fromisoformat(value).strftime("%Y-%m-%d %H:%M:%S %Z")
-
-
-def _duration(start: str, end: str) -> str:
-    seconds = round((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+    return duration(document["opened_at"], document["happened_at"])
