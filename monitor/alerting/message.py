@@ -113,6 +113,27 @@ def closed_event(
     return _with_text(document, [*_history_lines(document), *_next_lines(document, [])])
 
 
+def trial_event(receiver: str, transition: Transition, severity: str, opened_at: datetime) -> dict[str, Any]:
+    """The document of a test message: marked as one in its text, its route and its labels; of no incident."""
+    document: dict[str, Any] = {
+        "incident_id": 0,
+        "transition": transition.value,
+        "route": "specwatch-test",
+        "labels": {"test": "true"},
+        "severity": severity,
+        "domain": "test",
+        "domains": ["test"],
+        "opened_at": opened_at.isoformat(),
+        "happened_at": opened_at.isoformat(),
+        "link": None,
+    }
+    over = "RESOLVED " if transition is Transition.RESOLVED else ""
+    document["summary"] = f"{over}TEST of receiver {receiver}: this is not an alert, nothing is wrong"
+    return _with_text(
+        document, labelled("sent by", f"specwatch receivers test {receiver}, at {clock(document['opened_at'])}")
+    )
+
+
 def _with_text(document: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:
     return {**document, "text": "\n".join([document["summary"], *lines])}
 

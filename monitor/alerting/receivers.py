@@ -16,10 +16,11 @@ from urllib.parse import urlsplit
 import httpx
 
 from monitor.alerting.payload import webhook_body
+from monitor.core.incidents import SEVERITIES
 from monitor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from monitor.config.alerting import Alerting, Webhook
     from monitor.config.routes import Route
@@ -52,11 +53,18 @@ class Failure:
 class Receiver(Protocol):
     """Something that takes a delivery."""
 
+    def where(self) -> str:
+        """Where deliveries go, without what may be secret of it. Raises ConfigError when that cannot be known now."""
+        ...
+
     async def send(self, delivery: Delivery) -> Arrival | Failure: ...
 
 
 class LogReceiver:
     """Writes the text to the program's log."""
+
+    def where(self) -> str:
+        return "the log"
 
     async def send(self, delivery: Delivery) -> Arrival | Failure:
         logger.warning("%s", delivery.document["text"], extra={"delivery": delivery.key})
@@ -70,6 +78,9 @@ class WebhookReceiver:
         self.name = name
         self.settings = settings
         self.external_url = external_url
+
+    def where(self) -> str:
+        return host_of(self._address()[0])
 
     async def send(self, delivery: Delivery) -> Arrival | Failure:
         try:
@@ -100,6 +111,18 @@ class WebhookReceiver:
 
         headers = {name: revealed(value) for name, value in self.settings.headers.items()}
         return revealed(self.settings.url), headers
+
+
+def heard(alerting: Alerting, routes: Iterable[Route]) -> dict[str, dict[str, list[str]]]:
+    """Receiver → severity → names of the routes it hears of at that severity; severest first, nothing left out."""
+    found: dict[str, dict[str, list[str]]] = {
+        receiver.name: {severity: [] for severity in reversed(SEVERITIES)} for receiver in alerting.receivers
+    }
+    for route in routes:
+        for severity in SEVERITIES:
+            for name in receivers_for(alerting, route, severity):
+                found[name][severity].append(route.name)
+    return found
 
 
 def host_of(url: str) -> str:

@@ -88,6 +88,7 @@ class Demo:
             keep_alive=keep_alive,
             receivers={**receivers, **printing},
             on_recorded=self.recorded,
+            closes_removed=False,  # the store may hold incidents of routes that are none of the demo's
         )
 
     async def run(self) -> bool:
@@ -175,6 +176,9 @@ class Demo:
             f"{run.route:10} {run.domain:9} AL/prompt {figure('acceptance_length', length)}  {change:18} "
             f"{run.reason.value:9} {state}{note}"
         )
+
+    def where(self) -> str:
+        return "this terminal"
 
     async def send(self, delivery: Delivery) -> Arrival | Failure:
         """A receiver: prints the message in a box, as an engineer would get it."""

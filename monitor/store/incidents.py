@@ -35,6 +35,12 @@ def open_incident(connection: Connection, route: str, kind: str = ACCEPTANCE) ->
     return None if row is None else (row.id, _state(row))
 
 
+def open_incidents(connection: Connection) -> list[tuple[int, str, IncidentState]]:
+    """(id, route, state) of every open incident, each locked for this transaction."""
+    statement = select(incidents).where(incidents.c.resolved_at.is_(None)).order_by(incidents.c.id)
+    return [(row.id, row.route, _state(row)) for row in connection.execute(statement.with_for_update())]
+
+
 def opened_at(connection: Connection, incident_id: int) -> datetime:
     return connection.execute(select(incidents.c.opened_at).where(incidents.c.id == incident_id)).scalar_one()
 
