@@ -159,7 +159,7 @@ def test_every_key_of_the_web_hook_is_shown() -> None:
     (example,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
     shown = json.loads(example)
     event = {
-        **dict.fromkeys(("route", "summary", "text", "severity", "domain", "happened_at", "opened_at"), ""),
+        **dict.fromkeys(("route", "summary", "text", "domain", "happened_at", "opened_at"), ""),
         "labels": {"team": "chat"},
         "domains": ["coding"],
         "severity": "page",

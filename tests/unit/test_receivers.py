@@ -293,6 +293,7 @@ REFUSED = OSError(errno.ECONNREFUSED, "Connect call failed ('10.0.0.1', 9000)")
         (httpx.ConnectError("to /hook?token=s3cret"), "no connection"),
         (httpx.ConnectTimeout(""), "no connection within the time allowed"),
         (httpx.ReadTimeout(""), "no answer within the time allowed"),
+        (httpx.UnsupportedProtocol("in 's3cret'"), "its URL does not begin with http:// or https://"),
         (httpx.ReadError(""), "the connection broke before an answer"),
         (
             httpx.RemoteProtocolError(""),
@@ -310,13 +311,6 @@ async def test_a_failure_names_host_and_cause_and_no_more_of_the_address(
 
     monkeypatch.setenv("HOOK_URL", "http://user:pass@alerts.example:9000/hook?token=s3cret")
     assert await sent(monkeypatch, answer, url={"env": "HOOK_URL"}) == Failure(f"alerts.example:9000: {words}")
-
-
-async def test_a_secret_that_is_no_address_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOOK_URL", "s3cret")
-    failure = await sent(monkeypatch, lambda _: httpx.Response(200), url={"env": "HOOK_URL"})
-    assert isinstance(failure, Failure)
-    assert "s3cret" not in failure.error
 
 
 @pytest.mark.parametrize(
