@@ -258,6 +258,24 @@ async def test_a_delivery_is_given_up_when_refused_for_good_or_after_the_last_at
     assert (state, error) == ("dead", answer.error)
 
 
+async def test_a_failed_attempt_is_logged_with_its_cause_its_number_and_when_the_next_is(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    with database.transaction() as connection:
+        incident_id = opened(connection)
+        connection.exec_driver_sql("UPDATE deliveries SET attempts = 2")
+    failure = Failure("alerts.example:9000: connection refused", retry_after_seconds=600.0)
+    await sender(database, {"hook": Scripted(failure)}).send_due()
+    [line] = [record.getMessage() for record in caplog.records if record.name == "monitor.alerting.sender"]
+    assert line.startswith("hook: alerts.example:9000: connection refused; attempt 3 of specwatch-")
+    assert line.endswith(", next at 2026-03-02T10:10:00+00:00")
+    with database.transaction() as connection:
+        found = incidents.get_incident(connection, incident_id)
+    assert found is not None
+    [delivery] = found["events"][0]["deliveries"]
+    assert (delivery["last_error"], delivery["next_attempt_at"]) == (failure.error, "2026-03-02T10:10:00+00:00")
+
+
 async def test_a_receiver_that_breaks_is_tried_again_and_stops_nobody_elses_message(database: Database) -> None:
     with database.transaction() as connection:
         incident_id = opened(connection, receivers=("broken", "hook"))
