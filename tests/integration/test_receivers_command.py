@@ -1,4 +1,4 @@
-"""`specwatch receivers` and `config check`: who would be told what, and whether a message arrives; no store is needed."""
+"""`specwatch receivers` and `config check`: who would be told what, and whether it arrives; no store is needed."""
 
 from __future__ import annotations
 
