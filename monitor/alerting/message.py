@@ -5,17 +5,21 @@ The first line alone tells severity, route, domain, how much and since when.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.layout import clock, duration, labelled, these_runs, verbatim
+from monitor.core.format import change
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from monitor.core.judge import Verdict
 
 METRIC_NAMES = {"acceptance_length": "acceptance length", "tokens_per_step": "tokens per step"}
+RUNBOOK = "docs/alerts.md of Specwatch, “What to do”"
+"""Where to read on when alerting.yaml names no runbook_url."""
 
 
 def incident_event(
@@ -25,6 +29,7 @@ def incident_event(
     route: str,
     labels: Mapping[str, str],
     severity: str,
+    raised_from: str | None,
     domain: str,
     rule: str,
     verdict: Verdict,
@@ -34,10 +39,13 @@ def incident_event(
     opened_at: datetime,
     now: datetime,
     broken_domains: Sequence[str],
+    involved: Mapping[str, Mapping[str, Any]],
     last_good_run: Mapping[str, Any] | None,
+    baseline_runs: Mapping[str, Any] | None,
     last_bump: Mapping[str, Any] | None,
     other_changes: Mapping[str, float],
     external_url: str | None,
+    runbook_url: str | None,
 ) -> dict[str, Any]:
     """The document of one transition: everything a receiver may show, fixed when it happened."""
     document: dict[str, Any] = {
@@ -46,36 +54,104 @@ def incident_event(
         "route": route,
         "labels": dict(labels),
         "severity": severity,
+        "raised_from": raised_from,
         "domain": domain,
         "domains": sorted(broken_domains),
+        "involved": {name: dict(involved[name]) for name in sorted(involved)},
         "rule": rule,
         "verdict": verdict.as_dict(),
+        "reason": None,
         "replica": replica,
         "source": source,
         "since": since.isoformat(),
         "opened_at": opened_at.isoformat(),
         "happened_at": now.isoformat(),
         "last_good_run": None if last_good_run is None else dict(last_good_run),
+        "baseline_runs": None if baseline_runs is None else dict(baseline_runs),
         "last_bump": None if last_bump is None else dict(last_bump),
         "other_changes": {name: other_changes[name] for name in sorted(other_changes) if name != domain},
         "link": None if external_url is None else f"{external_url}/incidents/{incident_id}",
+        "runbook_url": runbook_url,
     }
-    document["summary"] = summary(document)
-    document["text"] = "\n".join([document["summary"], *_details(document)])
-    return document
+    resolved = transition is Transition.RESOLVED
+    document["summary"] = _resolution(document) if resolved else _alarm(document)
+    return _with_text(document, _resolved_lines(document) if resolved else _firing_lines(document))
 
 
-def summary(document: Mapping[str, Any]) -> str:
+def closed_event(
+    *,
+    incident_id: int,
+    route: str,
+    labels: Mapping[str, str],
+    severity: str,
+    reason: str,
+    opened_at: datetime,
+    now: datetime,
+    involved: Mapping[str, Mapping[str, Any]],
+    external_url: str | None,
+) -> dict[str, Any]:
+    """The document of an incident that ends for another reason than a measurement: nothing was found to be well."""
+    document: dict[str, Any] = {
+        "incident_id": incident_id,
+        "transition": Transition.RESOLVED.value,
+        "route": route,
+        "labels": dict(labels),
+        "severity": severity,
+        "raised_from": None,
+        "domain": ", ".join(sorted(involved)),
+        "domains": [],
+        "involved": {name: dict(involved[name]) for name in sorted(involved)},
+        "verdict": None,
+        "reason": reason,
+        "opened_at": opened_at.isoformat(),
+        "happened_at": now.isoformat(),
+        "link": None if external_url is None else f"{external_url}/incidents/{incident_id}",
+        "runbook_url": None,
+    }
+    where = f"{route} · {document['domain']}"
+    document["summary"] = f"RESOLVED {where}: {reason}, after {_lasted(document)}; nothing was measured to be well"
+    return _with_text(document, [*_history_lines(document), *_next_lines(document, [])])
+
+
+def trial_event(receiver: str, transition: Transition, severity: str, opened_at: datetime) -> dict[str, Any]:
+    """The document of a test message: marked as one in its text, its route and its labels; of no incident."""
+    document: dict[str, Any] = {
+        "incident_id": 0,
+        "transition": transition.value,
+        "route": "specwatch-test",
+        "labels": {"test": "true"},
+        "severity": severity,
+        "domain": "test",
+        "domains": ["test"],
+        "opened_at": opened_at.isoformat(),
+        "happened_at": opened_at.isoformat(),
+        "link": None,
+    }
+    over = "RESOLVED " if transition is Transition.RESOLVED else ""
+    document["summary"] = f"{over}TEST of receiver {receiver}: this is not an alert, nothing is wrong"
+    return _with_text(
+        document, labelled("sent by", f"specwatch receivers test {receiver}, at {clock(document['opened_at'])}")
+    )
+
+
+def _with_text(document: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:
+    return {**document, "text": "\n".join([document["summary"], *lines])}
+
+
+def _alarm(document: Mapping[str, Any]) -> str:
     """One line that stands alone."""
     verdict = document["verdict"]
-    where = f"{document['route']} · {document['domain']}"
+    also = ", NOW ALSO" if document["transition"] == Transition.UPDATED.value else ""
+    head = f"{document['severity'].upper()}{also} {document['route']} · {document['domain']}"
     metric = METRIC_NAMES[verdict["metric"]]
-    if document["transition"] == Transition.RESOLVED.value:
-        lasted = _duration(document["opened_at"], document["happened_at"])
-        return f"RESOLVED {where}: {metric} is back at {_against_baseline(verdict)}, after {lasted}"
-    also = ", STILL OPEN, NOW ALSO" if document["transition"] == Transition.UPDATED.value else ""
-    head = f"{document['severity'].upper()}{also} {where}"
-    return f"{head}: {metric} {_against_baseline(verdict)}, since {_time(document['since'])}"
+    return f"{head}: {metric} {_against_baseline(verdict)}, since {clock(document['since'])}"
+
+
+def _resolution(document: Mapping[str, Any]) -> str:
+    verdict = document["verdict"]
+    head = f"RESOLVED {document['route']} · {document['domain']}"
+    metric = METRIC_NAMES[verdict["metric"]]
+    return f"{head}: {metric} is back at {_against_baseline(verdict)}, after {_lasted(document)}"
 
 
 def _against_baseline(verdict: Mapping[str, Any]) -> str:
@@ -86,59 +162,90 @@ def _against_baseline(verdict: Mapping[str, Any]) -> str:
     return f"{verdict['value']:.2f}, {abs(change):.0%} {side} its baseline {verdict['baseline_value']:.2f}"
 
 
-def _details(document: Mapping[str, Any]) -> list[str]:
+def _firing_lines(document: Mapping[str, Any]) -> list[str]:
+    verdict = document["verdict"]
+    steps = [
+        f"specwatch run show {verdict['run_ids'][-1]}",
+        f"specwatch history {document['route']} --domain {document['domain']} --since 24h",
+    ]
+    if document["last_bump"] is not None:
+        steps.append("if the change above is yours: roll it back, or approve a new baseline")
+    return [
+        *_evidence_lines(document),
+        *labelled("last good", _last_good(document)),
+        *labelled("changed", _bump(document["last_bump"])),
+        *_others(document["other_changes"]),
+        *_next_lines(document, steps),
+        *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
+    ]
+
+
+def _resolved_lines(document: Mapping[str, Any]) -> list[str]:
+    return [
+        *_evidence_lines(document),
+        *_history_lines(document),
+        *_others(document["other_changes"]),
+        *_next_lines(document, []),
+    ]
+
+
+def _evidence_lines(document: Mapping[str, Any]) -> list[str]:
     verdict = document["verdict"]
     low, high = verdict["change_interval"]
-    runs = ", ".join(map(str, verdict["run_ids"]))
-    lines = [
-        f"  evidence   {verdict['change']:+.1%} (95 % interval {low:+.1%} to {high:+.1%}) "
-        f"in geometric means over {verdict['prompts']} prompts, runs {runs}, baseline {verdict['baseline_id']}, "
-        f"source {document['source']}",
-        f"  rule       {document['rule']}: {verdict['metric']} down {verdict['drop'] * 100:g}%; "
-        f"replica {document['replica']}",
+    return [
+        *labelled(
+            "evidence",
+            f"{change(verdict['change'])} (95 % interval {change(low)} to {change(high)}) in geometric means "
+            f"over {verdict['prompts']} prompts, {these_runs(verdict['run_ids'])}, baseline {verdict['baseline_id']}, "
+            f"source {document['source']}",
+        ),
+        *labelled(
+            "rule",
+            f"{document['rule']}: {verdict['metric']} down {verdict['drop'] * 100:g}%; replica {document['replica']}",
+        ),
     ]
-    good = document["last_good_run"]
-    if document["transition"] != Transition.RESOLVED.value:
-        lines.append(
-            f"  last good  run {good['run_id']} at {_time(good['finished_at'])}" if good else "  last good  none"
-        )
-    lines.append(f"  changed    {_bump_line(document['last_bump'])}")
-    if document["other_changes"]:
-        others = ", ".join(f"{name} {change:+.0%}" for name, change in document["other_changes"].items())
-        lines.append(f"  others     {others}")
-    lines += _next_steps(document)
-    return lines
 
 
-def _next_steps(document: Mapping[str, Any]) -> list[str]:
-    number = document["incident_id"]
-    lines = [f"  next       specwatch incidents {number}"]
-    if document["transition"] != Transition.RESOLVED.value:
-        last_run = document["verdict"]["run_ids"][-1]
-        lines.append(f"             specwatch run show {last_run}")
-        lines.append(f"             specwatch history {document['route']} --domain {document['domain']} --since 24h")
-        if document["last_bump"] is not None:
-            lines.append("             if the change above is yours: roll it back, or approve a new baseline")
-    if document["link"]:
-        lines.append(f"  link       {document['link']}")
-    return lines
+def _history_lines(document: Mapping[str, Any]) -> list[str]:
+    opened, ended = (clock(document[name]) for name in ("opened_at", "happened_at"))
+    parts = [f"{name}{_worst(part['worst'])}" for name, part in document["involved"].items()]
+    return [*labelled("lasted", f"{_lasted(document)}, {opened} to {ended}"), *labelled("was broken", "; ".join(parts))]
 
 
-def _bump_line(bump: Mapping[str, Any] | None) -> str:
+def _worst(worst: Mapping[str, Any] | None) -> str:
+    if worst is None:
+        return ""
+    figures = f"{worst['value']:.2f} of {worst['baseline_value']:.2f}"
+    return f", at worst {change(worst['change'])} ({figures}, {these_runs(worst['run_ids'])})"
+
+
+def _last_good(document: Mapping[str, Any]) -> str:
+    good, baseline = document["last_good_run"], document["baseline_runs"]
+    if good is not None:
+        return f"run {good['run_id']} at {clock(good['finished_at'])}"
+    if baseline is None:
+        return "none since its baseline was approved"
+    runs, until = these_runs(baseline["run_ids"]), clock(baseline["finished_at"])
+    return f"none since its baseline was approved; the baseline's own {runs}, until {until}"
+
+
+def _others(changes: Mapping[str, float]) -> list[str]:
+    return (
+        labelled("others", ", ".join(f"{name} {change(value)}" for name, value in changes.items())) if changes else []
+    )
+
+
+def _bump(bump: Mapping[str, Any] | None) -> str:
     if bump is None:
         return "no change of model, drafter, engine or K was seen on this route"
     changes = "; ".join(f"{name} {before} → {now}" for name, (before, now) in bump["changes"].items())
-    return f"{changes}, noticed {_time(bump['noticed_at'])} on {bump['replica']}"
+    return f"{changes}, noticed {clock(bump['noticed_at'])} on {bump['replica']}"
 
 
-def _time(value: str) -> str:
-    return datetime.fromisoformat(value).strftime("%Y-%m-%d %H:%M:%S %Z")
+def _next_lines(document: Mapping[str, Any], steps: Sequence[str]) -> list[str]:
+    lines = verbatim("next", [f"specwatch incidents {document['incident_id']}", *steps])
+    return [*lines, *verbatim("link", [document["link"]])] if document["link"] else lines
 
 
-def _duration(start: str, end: str) -> str:
-    seconds = round((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+def _lasted(document: Mapping[str, Any]) -> str:
+    return duration(document["opened_at"], document["happened_at"])

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
+import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 import httpx
 
-from monitor.core.incidents import Transition
+from monitor.alerting.payload import webhook_body
+from monitor.core.incidents import SEVERITIES
 from monitor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator
 
     from monitor.config.alerting import Alerting, Webhook
     from monitor.config.routes import Route
@@ -31,6 +35,13 @@ LONGEST_PAUSE_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True)
+class Arrival:
+    """A delivery was accepted; `answer` is where and how: `alerts.example:9000: HTTP 200`."""
+
+    answer: str
+
+
+@dataclass(frozen=True)
 class Failure:
     """Why a delivery did not arrive; `retry_after_seconds` when the receiver asked for a pause, `final` when never."""
 
@@ -40,28 +51,38 @@ class Failure:
 
 
 class Receiver(Protocol):
-    """Something that takes a delivery: None when it arrived."""
+    """Something that takes a delivery."""
 
-    async def send(self, delivery: Delivery) -> Failure | None: ...
+    def where(self) -> str:
+        """Where deliveries go, without what may be secret of it. Raises ConfigError when that cannot be known now."""
+        ...
+
+    async def send(self, delivery: Delivery) -> Arrival | Failure: ...
 
 
 class LogReceiver:
     """Writes the text to the program's log."""
 
-    async def send(self, delivery: Delivery) -> Failure | None:
+    def where(self) -> str:
+        return "the log"
+
+    async def send(self, delivery: Delivery) -> Arrival | Failure:
         logger.warning("%s", delivery.document["text"], extra={"delivery": delivery.key})
-        return None
+        return Arrival("written to the log")
 
 
 class WebhookReceiver:
-    """POSTs Alertmanager's version-4 body; any 2xx is arrival."""
+    """POSTs Alertmanager's version-4 body; any 2xx is arrival. Says host and cause, and never more of the address."""
 
     def __init__(self, name: str, settings: Webhook, external_url: str | None) -> None:
         self.name = name
         self.settings = settings
         self.external_url = external_url
 
-    async def send(self, delivery: Delivery) -> Failure | None:
+    def where(self) -> str:
+        return host_of(self._address()[0])
+
+    async def send(self, delivery: Delivery) -> Arrival | Failure:
         try:
             url, headers = self._address()
         except ConfigError as error:
@@ -69,18 +90,20 @@ class WebhookReceiver:
         body = webhook_body(self.name, delivery.incident_id, delivery.document, self.external_url)
         headers = {**headers, "X-Specwatch-Delivery": delivery.key}
         seconds = self.settings.timeout.total_seconds()
+        host = host_of(url)
         try:
             # httpx limits each phase of a request; the whole of it must end within the setting.
             async with asyncio.timeout(seconds), httpx.AsyncClient(timeout=seconds) as client:
                 response = await client.post(url, json=body, headers=headers)
         except TimeoutError:
-            return Failure(f"no answer within {seconds:g} s")
+            return Failure(f"{host}: no answer within {seconds:g} s")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return Failure(f"{type(error).__name__}: no answer from the receiver")
+            return Failure(f"{host}: {_cause(error)}")
+        answer = f"{host}: HTTP {response.status_code}"
         if response.is_success:
-            return None
+            return Arrival(answer)
         final = response.status_code in NEVER_SUCCEEDS
-        return Failure(f"HTTP {response.status_code}", final, retry_after(response.headers.get("Retry-After")))
+        return Failure(answer, final, retry_after(response.headers.get("Retry-After")))
 
     def _address(self) -> tuple[str, dict[str, str]]:
         def revealed(value: Any) -> str:
@@ -88,6 +111,62 @@ class WebhookReceiver:
 
         headers = {name: revealed(value) for name, value in self.settings.headers.items()}
         return revealed(self.settings.url), headers
+
+
+def heard(alerting: Alerting, routes: Iterable[Route]) -> dict[str, dict[str, list[str]]]:
+    """Receiver → severity → names of the routes it hears of at that severity; severest first, nothing left out."""
+    found: dict[str, dict[str, list[str]]] = {
+        receiver.name: {severity: [] for severity in reversed(SEVERITIES)} for receiver in alerting.receivers
+    }
+    for route in routes:
+        for severity in SEVERITIES:
+            for name in receivers_for(alerting, route, severity):
+                found[name][severity].append(route.name)
+    return found
+
+
+def host_of(url: str) -> str:
+    """Host and port of an address: what may be shown of it, since its path or query may be a secret."""
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2] or "its URL, which names no host"
+    except ValueError:
+        return "its URL, which is not one"
+
+
+def _cause(error: Exception) -> str:
+    """What went wrong, in words that hold nothing of the request: the libraries' own may quote its address."""
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is refused ({cause.verify_message})"
+        if isinstance(cause, ssl.SSLError):
+            return "no TLS connection; perhaps it speaks plain http://"
+        if isinstance(cause, socket.gaierror):
+            return "the host name cannot be resolved"
+        if isinstance(cause, OSError) and cause.errno:
+            return os.strerror(cause.errno).lower()
+    known = [words for kind, words in _MEANINGS.items() if isinstance(error, kind)]
+    return known[0] if known else f"the request failed ({type(error).__name__})"
+
+
+_MEANINGS = {
+    httpx.ConnectTimeout: "no connection within the time allowed",
+    httpx.TimeoutException: "no answer within the time allowed",
+    httpx.ConnectError: "no connection",
+    httpx.NetworkError: "the connection broke before an answer",
+    httpx.RemoteProtocolError: "it closed the connection without an answer, or does not speak HTTP",
+    httpx.UnsupportedProtocol: "its URL does not begin with http:// or https://",
+    httpx.InvalidURL: "its URL is not one",
+}
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it came from; of several attempts to connect, one per address of the host, each."""
+    if error is None:
+        return
+    yield error
+    for inner in getattr(error, "exceptions", ()):
+        yield from _causes(inner)
+    yield from _causes(error.__cause__ or error.__context__)
 
 
 def build_receivers(alerting: Alerting) -> dict[str, Receiver]:
@@ -109,48 +188,6 @@ def receivers_for(alerting: Alerting, route: Route, severity: str) -> set[str]:
         if severity in entry.severity
         and (entry.routes is None or route.name in entry.routes)
         and all(route.labels.get(name) == value for name, value in entry.match.items())
-    }
-
-
-def webhook_body(
-    receiver: str, incident_id: int, document: Mapping[str, Any], external_url: str | None
-) -> dict[str, Any]:
-    """Alertmanager's webhook body, version 4: one alert per incident, its labels the incident's identity for life."""
-    resolved = document["transition"] == Transition.RESOLVED.value
-    status = "resolved" if resolved else "firing"
-    labels = {
-        **document["labels"],
-        "alertname": "SpecwatchAcceptanceDrop",
-        "route": document["route"],
-        "incident": str(incident_id),
-    }
-    annotations = {
-        "summary": document["summary"],
-        "description": document["text"],
-        "severity": document["severity"],
-        "domains": ", ".join(document["domains"] or [document["domain"]]),
-        "transition": document["transition"],
-    }
-    alert = {
-        "status": status,
-        "labels": labels,
-        "annotations": annotations,
-        "startsAt": document["opened_at"],
-        "endsAt": document["happened_at"] if resolved else "0001-01-01T00:00:00Z",
-        "generatorURL": document["link"] or "",
-        "fingerprint": f"{incident_id:016x}",
-    }
-    return {
-        "version": "4",
-        "groupKey": f"specwatch/{document['route']}/{incident_id}",
-        "truncatedAlerts": 0,
-        "status": status,
-        "receiver": receiver,
-        "groupLabels": {"route": document["route"]},
-        "commonLabels": labels,
-        "commonAnnotations": annotations,
-        "externalURL": external_url or "",
-        "alerts": [alert],
     }
 
 

@@ -8,7 +8,7 @@ import random
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from monitor.alerting.receivers import Failure
+from monitor.alerting.receivers import Arrival, Failure
 from monitor.store import outbox
 
 if TYPE_CHECKING:
@@ -63,19 +63,18 @@ class Sender:
             error = f"receiver {delivery.receiver} is no longer in alerting.yaml"
             await asyncio.to_thread(self._mark_dead, delivery, error)
             return
-        failure = await self._attempt(receiver, delivery)
-        if failure is None:
+        answer = await self._attempt(receiver, delivery)
+        if isinstance(answer, Arrival):
             self.sent_total += 1
             await asyncio.to_thread(self._mark_sent, delivery)
             return
         self.failed_total += 1
-        logger.warning("delivery %s to %s failed: %s", delivery.key, delivery.receiver, failure.error)
-        if failure.final or delivery.attempts >= GIVE_UP_AFTER_ATTEMPTS:
-            await asyncio.to_thread(self._mark_dead, delivery, failure.error)
+        if answer.final or delivery.attempts >= GIVE_UP_AFTER_ATTEMPTS:
+            await asyncio.to_thread(self._mark_dead, delivery, answer.error)
         else:
-            await asyncio.to_thread(self._mark_retry, delivery, failure)
+            await asyncio.to_thread(self._mark_retry, delivery, answer)
 
-    async def _attempt(self, receiver: Receiver, delivery: Delivery) -> Failure | None:
+    async def _attempt(self, receiver: Receiver, delivery: Delivery) -> Arrival | Failure:
         """What the receiver says; a receiver that breaks is a failed attempt and stops nobody else's message."""
         try:
             async with asyncio.timeout(LONGEST_SEND_SECONDS):
@@ -92,10 +91,25 @@ class Sender:
 
     def _mark_retry(self, delivery: Delivery, failure: Failure) -> None:
         seconds = retry_delay_seconds(delivery.attempts, failure, random.random())  # noqa: S311  (jitter, not a secret)
+        due_at = self.now() + timedelta(seconds=seconds)
         with self.database.transaction() as connection:
-            outbox.mark_retry(connection, delivery.id, failure.error, self.now() + timedelta(seconds=seconds))
+            outbox.mark_retry(connection, delivery.id, failure.error, due_at)
+        logger.warning(
+            "%s: %s; attempt %d of %s, next at %s",
+            delivery.receiver,
+            failure.error,
+            delivery.attempts,
+            delivery.key,
+            due_at.isoformat(timespec="seconds"),
+        )
 
     def _mark_dead(self, delivery: Delivery, error: str) -> None:
-        logger.error("delivery %s to %s is given up: %s", delivery.key, delivery.receiver, error)
         with self.database.transaction() as connection:
             outbox.mark_dead(connection, delivery.id, error)
+        logger.error(
+            "%s: %s; attempt %d of %s, given up: nobody was told there",
+            delivery.receiver,
+            error,
+            delivery.attempts,
+            delivery.key,
+        )

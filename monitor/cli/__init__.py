@@ -22,6 +22,7 @@ COMMANDS = {
     "runs": ("monitor.cli.history:runs", "List the latest runs."),
     "run": ("monitor.cli.history:run", "Look into one run, down to single prompts."),
     "incidents": ("monitor.cli.incidents:incidents", "List incidents, or show one with its timeline."),
+    "receivers": ("monitor.cli.receivers:receivers", "List who is told of incidents, and send a test message."),
     "baseline": ("monitor.cli.baseline:baseline", "Create, show, approve and list baselines."),
     "sweep": ("monitor.cli.sweep:sweep", "Measure where speculation pays, over concurrencies."),
     "sweeps": ("monitor.cli.curves:sweeps", "List saved sweeps, or show one."),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from monitor.cli.history import require_route
 from monitor.cli.output import RECORD_ID, Column, emit, format_option, local_time
-from monitor.core.format import timeline
+from monitor.core.format import NOTHING, change, timeline
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from monitor.cli.context import Context
 
 
@@ -31,6 +34,8 @@ def incidents(
     with context.database() as database, database.transaction() as connection:
         if incident_id is None:
             rows = list_incidents(connection, route, open_only, limit)
+            if route is not None and not rows:
+                require_route(connection, route)
         else:
             found = get_incident(connection, incident_id)
             if found is None:
@@ -44,12 +49,19 @@ def incidents(
         click.echo(timeline(rows[0], local_time))
 
 
+def _domains(row: Mapping[str, Any]) -> Iterator[str]:
+    """Every domain that was ever in the incident, with its worst change; of an open one, whether it has left."""
+    for name, domain in sorted(row["domains"].items()):
+        worst = f" {change(domain['worst']['change'])}" if domain.get("worst") else ""
+        yield f"{name}{worst}" + (" (left)" if row["state"] == "open" and domain.get("left_at") else "")
+
+
 COLUMNS = [
     Column("id", lambda row: str(row["id"]), right=True),
     Column("route", lambda row: row["route"]),
     Column("severity", lambda row: row["severity"]),
     Column("state", lambda row: row["state"]),
-    Column("domains", lambda row: ", ".join(row["domains"]) or "–"),
+    Column("domains, at worst", lambda row: ", ".join(_domains(row)) or NOTHING),
     Column("opened", lambda row: local_time(row["opened_at"]), whole=True),
     Column("resolved", lambda row: local_time(row["resolved_at"]), whole=True),
 ]

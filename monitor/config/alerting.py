@@ -138,7 +138,13 @@ class Alerting(StrictModel):
         description="Address of this service as people reach it, for links in messages. Unset: messages have no links.",
     )
 
-    @field_validator("external_url")
+    runbook_url: Text | None = Field(
+        default=None,
+        examples=["https://wiki.example.com/specwatch"],
+        description="What your on-call reads, named in every alert that fires. Unset: docs/alerts.md is named.",
+    )
+
+    @field_validator("external_url", "runbook_url")
     @classmethod
     def _an_address(cls, url: str | None) -> str | None:
         return None if url is None else _web_address(url).rstrip("/")

@@ -25,6 +25,19 @@ def figure(metric: str, value: float | None) -> str:
     return f"{value:.2f}"
 
 
+def change(fraction: float | None, digits: int = 1) -> str:
+    """A change in percent with its sign: -39.1%, +2.0%; what rounds to nothing has none: 0.0%."""
+    if fraction is None:
+        return NOTHING
+    text = f"{fraction:+.{digits}%}"
+    return text if any(digit in text for digit in "123456789") else text[1:]
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """A number of things: 1 route, 2 routes; `plural` where it is not the noun with an s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def survival_text(shares: Sequence[float] | None) -> str:
     """Survival by position, as fractions: .62 .36 .21."""
     return " ".join(_fraction(share) for share in shares or ()) or NOTHING
@@ -37,16 +50,31 @@ def _fraction(share: float) -> str:
 
 
 def timeline(incident: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
-    """Every message of an incident as it was sent, oldest first, and to whom; `time_text` writes an ISO time."""
-    lines: list[str] = []
+    """Its domains, then every message as it was sent, oldest first, and to whom; `time_text` writes an ISO time."""
+    lines = [_domain_line(name, domain, time_text) for name, domain in sorted(incident["domains"].items())]
     for event in incident["events"]:
         lines += ["", f"{time_text(event['happened_at'])}  {event['transition']}", event["text"]]
-        for delivery in event["deliveries"]:
-            at = f" at {time_text(delivery['sent_at'])}" if delivery["sent_at"] else ""
-            error = f": {delivery['last_error']}" if delivery["last_error"] else ""
-            state = f"{delivery['state']}{at}, attempts {delivery['attempts']}{error}"
-            lines.append(f"  told       {delivery['receiver']}: {state}")
+        lines += [f"  told       {_delivery(delivery, time_text)}" for delivery in event["deliveries"]]
     return "\n".join(lines)
+
+
+def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
+    joined, left = domain.get("joined_at"), domain.get("left_at")
+    parts = [f"{domain['severity']} by {domain['rule']}"]
+    if worst := domain.get("worst"):
+        value, before = (figure(worst["metric"], worst[key]) for key in ("value", "baseline_value"))
+        run_ids = ", ".join(map(str, worst["run_ids"]))
+        parts.append(f"at worst {change(worst['change'])}, {value} of {before} (runs {run_ids})")
+    parts += [f"joined {time_text(joined)}"] if joined else []
+    parts.append(f"left {time_text(left)}" if left else "still broken")
+    return f"  {name}: {'; '.join(parts)}"
+
+
+def _delivery(delivery: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
+    at = f" at {time_text(delivery['sent_at'])}" if delivery["sent_at"] else ""
+    error = f": {delivery['last_error']}" if delivery["last_error"] else ""
+    due = f"; next at {time_text(delivery['next_attempt_at'])}" if delivery.get("next_attempt_at") else ""
+    return f"{delivery['receiver']}: {delivery['state']}{at}, {count(delivery['attempts'], 'attempt')}{error}{due}"
 
 
 def interval(low: float, high: float) -> str:

@@ -1,7 +1,7 @@
 """The life of an incident: which transition a verdict causes. Pure; the store makes it durable.
 
 One incident per route. Its domains break and heal one by one; the incident resolves when the last one has healed.
-Invalid verdicts move nothing.
+A domain that has left stays on record, with its worst figure. Invalid verdicts move nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from monitor.core.judge import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
+    from datetime import datetime
 
     from monitor.core.judge import Verdict
 
@@ -31,23 +32,62 @@ SEVERITIES = ("warning", "page")
 
 
 @dataclass(frozen=True)
+class Worst:
+    """The lowest judged figure of a domain in an incident; a `change` of −0.2 is 20 percent below the baseline."""
+
+    metric: str
+    change: float
+    value: float
+    baseline_value: float
+    run_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class BrokenDomain:
-    """One domain of an open incident; `well_runs` counts consecutive valid runs above the resolve line."""
+    """One domain of an incident; `well_runs` counts consecutive valid runs above the resolve line.
+
+    `joined_at` is when its drop was first confirmed; `left_at` is when it was last well again, None while it is broken.
+    """
 
     rule: str
     severity: str
     well_runs: int = 0
+    worst: Worst | None = None
+    joined_at: datetime | None = None
+    left_at: datetime | None = None
+
+    def judged(self, verdict: Verdict) -> BrokenDomain:
+        """The domain with this verdict's figure on record when it is its worst."""
+        if verdict.estimate is None or verdict.value is None or verdict.baseline_value is None:
+            return self
+        found = Worst(verdict.metric, verdict.estimate.change, verdict.value, verdict.baseline_value, verdict.run_ids)
+        known = self.worst
+        if known is not None and known.metric == found.metric and known.change <= found.change:
+            return self
+        return replace(self, worst=found)
 
 
 @dataclass(frozen=True)
 class IncidentState:
-    """An open incident's domains, or none when the route is well."""
+    """The broken domains of an incident, none when the route is well, and those that were broken and have left."""
 
     domains: Mapping[str, BrokenDomain] = field(default_factory=dict)
+    left: Mapping[str, BrokenDomain] = field(default_factory=dict)
 
     @property
     def severity(self) -> str:
-        return max((d.severity for d in self.domains.values()), key=SEVERITIES.index)
+        """The highest it ever had: an incident that woke someone stays a page until it is over."""
+        return max((d.severity for d in (*self.domains.values(), *self.left.values())), key=SEVERITIES.index)
+
+    def with_broken(self, name: str, domain: BrokenDomain) -> IncidentState:
+        left = {other: d for other, d in self.left.items() if other != name}
+        return IncidentState({**self.domains, name: domain}, left)
+
+    def without(self, names: Collection[str], now: datetime) -> IncidentState:
+        """These domains have left."""
+        leaving = {name: replace(d, left_at=now) for name, d in self.domains.items() if name in names}
+        staying = {name: d for name, d in self.domains.items() if name not in leaving}
+        return IncidentState(staying, {**self.left, **leaving})
 
 
 def covers(state: IncidentState, domain: str, severity: str) -> bool:
@@ -57,27 +97,36 @@ def covers(state: IncidentState, domain: str, severity: str) -> bool:
 
 
 def on_confirmed(
-    state: IncidentState, domain: str, rule: str, severity: str
+    state: IncidentState, domain: str, rule: str, severity: str, verdict: Verdict, now: datetime
 ) -> tuple[IncidentState, Transition | None]:
     """A confirmed drop opens the incident, adds its domain, or raises the domain's severity; a repeat says nothing."""
     if covers(state, domain, severity):
         known = replace(state.domains[domain], well_runs=0)
-        return replace(state, domains={**state.domains, domain: known}), None
-    changed = replace(state, domains={**state.domains, domain: BrokenDomain(rule, severity)})
-    return changed, Transition.UPDATED if state.domains else Transition.OPENED
+        return state.with_broken(domain, known.judged(verdict)), None
+    before = state.domains.get(domain) or state.left.get(domain) or BrokenDomain(rule, severity, joined_at=now)
+    broken = replace(before, rule=rule, severity=severity, well_runs=0, left_at=None).judged(verdict)
+    return state.with_broken(domain, broken), Transition.UPDATED if state.domains else Transition.OPENED
 
 
 def on_judged(
-    state: IncidentState, domain: str, rule: str, verdict: Verdict, runs_to_resolve: int
+    state: IncidentState, domain: str, rule: str, verdict: Verdict, runs_to_resolve: int, now: datetime
 ) -> tuple[IncidentState, Transition | None]:
     """A valid run of a broken domain, judged by the rule that broke it, counts towards its healing or restarts it."""
     broken = state.domains.get(domain)
     if broken is None or broken.rule != rule or verdict.outcome is Outcome.INVALID:
         return state, None
-    if not verdict.above_resolve_line:
-        return replace(state, domains={**state.domains, domain: replace(broken, well_runs=0)}), None
-    if broken.well_runs + 1 < runs_to_resolve:
-        healing = replace(broken, well_runs=broken.well_runs + 1)
-        return replace(state, domains={**state.domains, domain: healing}), None
-    remaining = {name: d for name, d in state.domains.items() if name != domain}
-    return replace(state, domains=remaining), None if remaining else Transition.RESOLVED
+    well_runs = broken.well_runs + 1 if verdict.above_resolve_line else 0
+    state = state.with_broken(domain, replace(broken, well_runs=well_runs).judged(verdict))
+    if well_runs < runs_to_resolve:
+        return state, None
+    state = state.without({domain}, now)
+    return state, None if state.domains else Transition.RESOLVED
+
+
+def on_configured(
+    state: IncidentState, domains: Collection[str], now: datetime
+) -> tuple[IncidentState, Transition | None]:
+    """Domains that the configuration has no more leave: no run could heal them. With the last one it is over."""
+    gone = state.domains.keys() - set(domains)
+    state = state.without(gone, now)
+    return state, Transition.RESOLVED if gone and not state.domains else None

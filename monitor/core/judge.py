@@ -179,6 +179,16 @@ def judge_confirmation(
     return _judged(outcome, reason, line, [trip, *confirmations], reference, pooled)
 
 
+def judge_resolution(runs: Sequence[Candidate], reference: Reference, line: Line) -> Verdict:
+    """How a domain stands that is well again: the runs that healed it, pooled. Invalid when they cannot be."""
+    for candidate in runs:
+        problem = _cannot_judge(candidate, reference, line)
+        if problem is not None:
+            return Verdict(Outcome.INVALID, problem, line.metric, line.drop, reference.id, (candidate.id,))
+    reason = "pooled over the runs above the resolve line"
+    return _judged(Outcome.OK, reason, line, runs, reference, _estimate(runs, reference))
+
+
 def _judged(
     outcome: Outcome,
     reason: str,

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from monitor.alerting.receivers import LogReceiver, build_receivers
+from monitor.alerting.receivers import Arrival, LogReceiver, build_receivers
 from monitor.core.format import figure
 from monitor.core.incidents import Transition
 from monitor.errors import UsageError
@@ -88,6 +88,7 @@ class Demo:
             keep_alive=keep_alive,
             receivers={**receivers, **printing},
             on_recorded=self.recorded,
+            closes_removed=False,  # the store may hold incidents of routes that are none of the demo's
         )
 
     async def run(self) -> bool:
@@ -176,7 +177,10 @@ class Demo:
             f"{run.reason.value:9} {state}{note}"
         )
 
-    async def send(self, delivery: Delivery) -> Failure | None:
+    def where(self) -> str:
+        return "this terminal"
+
+    async def send(self, delivery: Delivery) -> Arrival | Failure:
         """A receiver: prints the message in a box, as an engineer would get it."""
         text = delivery.document["text"]
         width = min(max(map(len, text.splitlines())), 118)
@@ -184,7 +188,7 @@ class Demo:
             f"┌{'─' * (width + 2)}\n" + "\n".join(f"│ {line}" for line in text.splitlines()) + f"\n└{'─' * (width + 2)}"
         )
         self.seen[Transition(delivery.transition)].set()
-        return None
+        return Arrival("printed")
 
     def _say(self, text: str) -> None:
         click.echo(f"{time.monotonic() - self.started:6.1f} s  {text}")

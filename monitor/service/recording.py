@@ -105,7 +105,7 @@ class Recorder:
         state = life.IncidentState()
         if found is not None:
             state = self._inherited(found[1], run.domain, rule)
-            state, transition = life.on_judged(state, run.domain, rule.name, verdict, self.alerting.resolve.runs)
+            state, transition = life.on_judged(state, run.domain, rule.name, verdict, self.alerting.resolve.runs, now)
             self._move(connection, route, rule, run, verdict, found, (state, transition), recorded, now)
         return verdict.outcome is judge.Outcome.TRIPPED and not life.covers(state, run.domain, rule.severity)
 
@@ -114,7 +114,7 @@ class Recorder:
         broken = state.domains.get(domain)
         if broken is None or any(known.name == broken.rule for known in self.alerting.rules):
             return state
-        return replace(state, domains={**state.domains, domain: replace(broken, rule=rule.name)})
+        return state.with_broken(domain, replace(broken, rule=rule.name))
 
     def _trip(
         self, connection: Connection, route: Route, rules: list[Rule], run: Run, recorded: Recorded, now: datetime
@@ -185,7 +185,7 @@ class Recorder:
     ) -> None:
         found = incidents.open_incident(connection, route.name)
         state = life.IncidentState() if found is None else found[1]
-        moved = life.on_confirmed(state, run.domain, rule.name, rule.severity)
+        moved = life.on_confirmed(state, run.domain, rule.name, rule.severity, verdict, now)
         self._move(connection, route, rule, run, verdict, found, moved, recorded, now)
 
     def _wait_for_more(
@@ -219,6 +219,8 @@ class Recorder:
         if transition is None:
             return
         known = incidents.get_incident(connection, incident_id) or {}
+        if transition is life.Transition.RESOLVED:
+            verdict = self._pooled(connection, route, rule, run, verdict, incident_id)
         since = runs.run_started_at(connection, verdict.run_ids[0])
         document = incident_event(
             incident_id=incident_id,
@@ -226,6 +228,7 @@ class Recorder:
             route=route.name,
             labels=route.labels,
             severity=known["severity"],
+            raised_from=_raised_from(found, known["severity"]),
             domain=run.domain,
             rule=rule.name,
             verdict=verdict,
@@ -235,14 +238,30 @@ class Recorder:
             opened_at=incidents.opened_at(connection, incident_id),
             now=now,
             broken_domains=list(state.domains),
+            involved=known["domains"],
             last_good_run=verdicts.last_good_run(connection, route.name, run.domain, rule.name),
+            baseline_runs=baselines.runs_of(connection, verdict.baseline_id) if verdict.baseline_id else None,
             last_bump=runs.last_bump(connection, route.name),
             other_changes=verdicts.last_changes(connection, route.name, rule.name),
             external_url=self.alerting.external_url,
+            runbook_url=self.alerting.runbook_url,
         )
         receivers = self._receivers(connection, route, incident_id, known["severity"])
         incidents.add_event(connection, incident_id, transition, document, receivers, now)
         recorded.transitions.append((incident_id, transition))
+
+    def _pooled(
+        self, connection: Connection, route: Route, rule: Rule, run: Run, verdict: judge.Verdict, incident_id: int
+    ) -> judge.Verdict:
+        """The verdict over all the runs that healed the domain, where they can be compared with one baseline."""
+        opened_at, wanted = incidents.opened_at(connection, incident_id), self.alerting.resolve.runs
+        run_ids = verdicts.healing_runs(connection, route.name, run.domain, rule.name, wanted, opened_at)
+        if verdict.baseline_id is None or not run_ids:
+            return verdict
+        candidates = [runs.candidate(connection, run_id, rule.metric) for run_id in run_ids]
+        reference = baselines.reference_by_id(connection, verdict.baseline_id, rule.metric)
+        pooled = judge.judge_resolution(candidates, reference, judge.Line(rule.metric, rule.drop))
+        return verdict if pooled.outcome is judge.Outcome.INVALID else pooled
 
     def _receivers(self, connection: Connection, route: Route, incident_id: int, severity: str) -> set[str]:
         """Whom this transition goes to: those routed now, and whoever was told of the incident before."""
@@ -259,6 +278,11 @@ class Recorder:
         why = f"routes.yaml: baseline.approve_after {wanted}"
         baselines.approve_baseline(connection, baseline_id, "specwatch", why, now)
         return baseline_id
+
+
+def _raised_from(found: tuple[int, life.IncidentState] | None, severity: str) -> str | None:
+    """The severity the incident had before, when it is another one now."""
+    return None if found is None or found[1].severity == severity else found[1].severity
 
 
 def applies(rule: Rule, route: Route, domain: str) -> bool:

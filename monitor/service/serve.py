@@ -22,6 +22,7 @@ from monitor.errors import StoreError, UsageError
 from monitor.service.complaint import Complaint
 from monitor.service.passive import PassiveReading
 from monitor.service.recording import Recorder
+from monitor.service.removed import close_removed
 from monitor.service.scheduler import Scheduler
 from monitor.service.worker import Worker
 from monitor.store import incidents, migrate, outbox
@@ -53,7 +54,10 @@ def now() -> datetime:
 
 
 class Service:
-    """Everything `serve` runs; `keep_alive`, when given, is called every two seconds to hold up an own Postgres."""
+    """Everything `serve` runs; `keep_alive`, when given, is called every two seconds to hold up an own Postgres.
+
+    With `closes_removed`, incidents of what this configuration does not have are closed at the start.
+    """
 
     def __init__(
         self,
@@ -67,6 +71,7 @@ class Service:
         keep_alive: Callable[[], object] | None = None,
         receivers: Mapping[str, Receiver] | None = None,
         on_recorded: Callable[[Run, Recorded], None] | None = None,
+        closes_removed: bool = True,
     ) -> None:
         check_secrets(config, os.environ)
         self.config = config
@@ -75,6 +80,7 @@ class Service:
         self.listen = listen
         self.counters: dict[str, float] = {"runs": 0, "invalid_runs": 0, "bumps": 0, "incident_transitions": 0}
         self._on_recorded = on_recorded
+        self._closes_removed = closes_removed
         self.recorder = Recorder(config)
         self.sender = Sender(database, receivers or build_receivers(config.alerting), now)
         self.scheduler = Scheduler(database, config.routes, now)
@@ -204,6 +210,9 @@ class Service:
     def _reconcile(self) -> None:
         """Open incidents are told to every receiver routed now that has not been queued their opening."""
         with self.database.transaction() as connection:
+            closed = close_removed(connection, self.config, now()) if self._closes_removed else []
+            for incident_id in closed:
+                logger.warning("incident %s is closed: what it is about is configured no more", incident_id)
             for incident_id, event_id, document in incidents.open_events(connection):
                 route = self.recorder.routes.get(document["route"])
                 if route is not None:

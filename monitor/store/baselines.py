@@ -77,6 +77,13 @@ def reference_by_id(connection: Connection, baseline_id: int, metric: str) -> Re
     return Reference(row.id, comparability(row), stored["values"], stored["run_sigma"], stored["runs"])
 
 
+def runs_of(connection: Connection, baseline_id: int) -> dict[str, Any]:
+    """The runs a baseline was made from, and when the last of them ended."""
+    run_ids = list(connection.execute(select(baselines.c.run_ids).where(baselines.c.id == baseline_id)).scalar_one())
+    ended = connection.execute(select(func.max(runs.c.finished_at)).where(runs.c.id.in_(run_ids))).scalar_one()
+    return {"run_ids": run_ids, "finished_at": ended.isoformat()}
+
+
 def has_approved(connection: Connection, route: str, domain: str) -> bool:
     statement = _approved().where(baselines.c.route == route, baselines.c.domain == domain).limit(1)
     return connection.execute(statement).first() is not None

@@ -7,17 +7,17 @@ caused them; a delivery leaves `pending` only when a receiver accepted it or ref
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import insert, select, update
 
-from monitor.core.incidents import BrokenDomain, IncidentState, Transition
+from monitor.core.incidents import BrokenDomain, IncidentState, Transition, Worst
 from monitor.store.outbox import delivery_document, queue_deliveries
 from monitor.store.schema import deliveries, incident_events, incidents
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from datetime import datetime
 
     from sqlalchemy import Connection, Row
 
@@ -35,13 +35,19 @@ def open_incident(connection: Connection, route: str, kind: str = ACCEPTANCE) ->
     return None if row is None else (row.id, _state(row))
 
 
+def open_incidents(connection: Connection) -> list[tuple[int, str, IncidentState]]:
+    """(id, route, state) of every open incident, each locked for this transaction."""
+    statement = select(incidents).where(incidents.c.resolved_at.is_(None)).order_by(incidents.c.id)
+    return [(row.id, row.route, _state(row)) for row in connection.execute(statement.with_for_update())]
+
+
 def opened_at(connection: Connection, incident_id: int) -> datetime:
     return connection.execute(select(incidents.c.opened_at).where(incidents.c.id == incident_id)).scalar_one()
 
 
 def save_state(connection: Connection, route: str, incident_id: int | None, state: IncidentState, now: datetime) -> int:
     """Writes an incident's state, opening a row when there is none and closing it when no domain is broken."""
-    domains = {name: asdict(domain) for name, domain in state.domains.items()}
+    domains = {name: _domain_document(domain) for name, domain in (*state.left.items(), *state.domains.items())}
     if incident_id is None:
         values = {
             "route": route,
@@ -140,5 +146,28 @@ def incident_document(row: Row[Any]) -> dict[str, Any]:
     }
 
 
+def is_broken(incident: Mapping[str, Any], domain: str) -> bool:
+    """Whether the domain is broken now, by the incident's document, and not only was."""
+    known = incident["domains"].get(domain)
+    return known is not None and known.get("left_at") is None
+
+
+def _domain_document(domain: BrokenDomain) -> dict[str, Any]:
+    times = {"joined_at": domain.joined_at, "left_at": domain.left_at}
+    return {**asdict(domain), **{name: None if at is None else at.isoformat() for name, at in times.items()}}
+
+
 def _state(row: Row[Any]) -> IncidentState:
-    return IncidentState({name: BrokenDomain(**domain) for name, domain in row.domains.items()})
+    found = {name: _domain(document) for name, document in row.domains.items()}
+    return IncidentState(
+        {name: domain for name, domain in found.items() if domain.left_at is None},
+        {name: domain for name, domain in found.items() if domain.left_at is not None},
+    )
+
+
+def _domain(document: Mapping[str, Any]) -> BrokenDomain:
+    """Of a row written before domains had a history, only what it holds."""
+    times = {name: datetime.fromisoformat(document[name]) for name in ("joined_at", "left_at") if document.get(name)}
+    worst = document.get("worst")
+    known = None if worst is None else Worst(**{**worst, "run_ids": tuple(worst["run_ids"])})
+    return BrokenDomain(document["rule"], document["severity"], document["well_runs"], known, **times)

@@ -121,6 +121,7 @@ def delivery_document(row: Row[Any]) -> dict[str, Any]:
         "state": row.state,
         "attempts": row.attempts,
         "last_error": row.last_error,
+        "next_attempt_at": row.due_at.isoformat() if row.state == "pending" else None,
         "sent_at": None if row.sent_at is None else row.sent_at.isoformat(),
     }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, select, true, tuple_
 
-from monitor.store.incidents import list_incidents
+from monitor.store.incidents import is_broken, list_incidents
 from monitor.store.outbox import outbox_counts
 from monitor.store.runs import run_document
 from monitor.store.schema import runs
@@ -42,7 +42,7 @@ class Snapshot:
         return _of(self.invalid_runs, route, domain)
 
     def is_broken(self, route: str, domain: str) -> bool:
-        return any(found["route"] == route and domain in found["domains"] for found in self.open_incidents)
+        return any(found["route"] == route and is_broken(found, domain) for found in self.open_incidents)
 
 
 def _of(found: list[dict[str, Any]], route: str, domain: str) -> dict[str, Any] | None:

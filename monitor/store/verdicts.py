@@ -129,6 +129,19 @@ def last_good_run(connection: Connection, route: str, domain: str, rule: str) ->
     return None if row is None else {"run_id": row.id, "finished_at": row.finished_at.isoformat()}
 
 
+def healing_runs(connection: Connection, route: str, domain: str, rule: str, count: int, since: datetime) -> list[int]:
+    """Ids of the last `count` runs after `since` that the rule found above the resolve line, oldest first."""
+    statement = (
+        select(runs.c.id)
+        .join(verdicts, verdicts.c.run_id == runs.c.id)
+        .where(runs.c.route == route, runs.c.domain == domain, runs.c.finished_at > since, verdicts.c.rule == rule)
+        .where(verdicts.c.trip_id.is_(None), verdicts.c.document["above_resolve_line"].as_boolean())
+        .order_by(runs.c.id.desc())
+        .limit(count)
+    )
+    return sorted(connection.execute(statement).scalars())
+
+
 def last_changes(connection: Connection, route: str, rule: str) -> dict[str, float]:
     """Domain → latest judged change of the route by this rule, as a fraction."""
     statement = (

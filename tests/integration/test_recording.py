@@ -207,11 +207,16 @@ def test_a_confirmed_drop_opens_an_incident_and_queues_its_messages(well_story: 
         "open",
         "page",
     )
-    assert incident["domains"] == {DOMAIN: {"rule": "acceptance-drop", "severity": "page", "well_runs": 0}}
+    [(name, domain)] = incident["domains"].items()
+    assert (name, domain["rule"], domain["severity"], domain["well_runs"]) == (DOMAIN, "acceptance-drop", "page", 0)
+    assert (domain["joined_at"], domain["left_at"]) == (incident["opened_at"], None)
+    assert domain["worst"]["run_ids"] == [trip.run_id, first.run_id, second.run_id]
     [event] = incident["events"]
     assert event["verdict"]["run_ids"] == [trip.run_id, first.run_id, second.run_id]
     assert (event["verdict"]["value"], event["verdict"]["baseline_value"]) == pytest.approx((1.92, 2.4))
     assert event["last_good_run"] is None, "the runs that became the baseline had nothing to be judged by"
+    assert event["baseline_runs"]["run_ids"] == list(range(1, 11))
+    assert "last good  none since its baseline was approved; the baseline's own runs 1-10, until" in event["text"]
     assert event["link"] == f"https://specwatch.example.com/incidents/{incident_id}"
     assert [(d["receiver"], d["state"]) for d in event["deliveries"]] == [("console", "pending"), ("hook", "pending")]
 
@@ -358,8 +363,9 @@ def test_a_warning_goes_to_those_who_want_warnings_and_a_page_on_top_of_it_to_ev
     updated = story.get_incident(incident_id)
     assert (updated["severity"], updated["domains"][DOMAIN]["rule"]) == ("page", "drop")
     assert updated["events"][1]["transition"] == "updated"
-    assert updated["events"][1]["summary"].startswith("PAGE, STILL OPEN, NOW ALSO chat-prod · coding: ")
+    assert updated["events"][1]["summary"].startswith("PAGE, NOW ALSO chat-prod · coding: ")
     assert {d["receiver"] for d in updated["events"][1]["deliveries"]} == BOTH
+    assert [event["raised_from"] for event in updated["events"]] == [None, "warning"]
 
 
 def test_a_rule_judges_only_the_routes_and_domains_it_is_for(database: Database) -> None:
@@ -381,10 +387,15 @@ def test_a_rule_judges_only_the_routes_and_domains_it_is_for(database: Database)
 
 def test_two_valid_runs_above_the_resolve_line_resolve_the_incident(well_story: Story) -> None:
     incident_id = well_story.incident()
-    assert well_story.run(WELL).transitions == []
-    assert well_story.run(WELL * 0.95).transitions == [(incident_id, Transition.RESOLVED)]
+    first = well_story.run(WELL)
+    second = well_story.run(WELL * 0.95)
+    assert (first.transitions, second.transitions) == ([], [(incident_id, Transition.RESOLVED)])
     incident = well_story.get_incident(incident_id)
-    assert (incident["state"], incident["domains"]) == ("resolved", {})
+    assert (incident["state"], incident["domains"][DOMAIN]["left_at"]) == ("resolved", incident["resolved_at"])
+    assert incident["domains"][DOMAIN]["worst"]["change"] == pytest.approx(-0.2)
+    verdict = incident["events"][1]["verdict"]
+    assert verdict["run_ids"] == [first.run_id, second.run_id], "the figure judged is that of both runs that healed it"
+    assert verdict["change"] == pytest.approx(0.95**0.5 - 1, abs=1e-4)
     assert incident["resolved_at"] == (well_story.now - EVERY + timedelta(seconds=60)).isoformat()
     assert [event["transition"] for event in incident["events"]] == ["opened", "resolved"]
     assert {d["receiver"] for d in incident["events"][1]["deliveries"]} == BOTH
@@ -446,7 +457,8 @@ def test_a_second_domain_updates_the_incident_and_it_resolves_only_after_both(we
     assert well_story.confirm().transitions == [(incident_id, Transition.UPDATED)]
     assert well_story.run(WELL).transitions == []
     assert well_story.run(WELL).transitions == [], "math is still broken"
-    assert sorted(well_story.get_incident(incident_id)["domains"]) == ["math"]
+    domains = well_story.get_incident(incident_id)["domains"]
+    assert {name: domain["left_at"] is None for name, domain in domains.items()} == {"coding": False, "math": True}
     assert well_story.run(WELL, domain="math").transitions == []
     assert well_story.run(WELL, domain="math").transitions == [(incident_id, Transition.RESOLVED)]
     events = well_story.get_incident(incident_id)["events"]

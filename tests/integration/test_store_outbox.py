@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from monitor.alerting.receivers import Failure
+from monitor.alerting.receivers import Arrival, Failure
 from monitor.alerting.sender import GIVE_UP_AFTER_ATTEMPTS, LEASE, Sender
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.errors import StoreError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from monitor.store.database import Database
     from monitor.store.outbox import Delivery
 
+ARRIVED = Arrival("hook: HTTP 200")
 SECOND = timedelta(seconds=1)
 BROKEN = IncidentState({"coding": BrokenDomain("acceptance-drop", "page")})
 
@@ -199,11 +200,11 @@ def test_open_incidents_are_known_by_their_opening(connection: Connection) -> No
 class Scripted:
     """A receiver that gives these answers, one per attempt, and remembers what it was sent."""
 
-    def __init__(self, *answers: Failure | Exception | None) -> None:
+    def __init__(self, *answers: Arrival | Failure | Exception) -> None:
         self.answers = list(answers)
         self.keys: list[str] = []
 
-    async def send(self, delivery: Delivery) -> Failure | None:
+    async def send(self, delivery: Delivery) -> Arrival | Failure:
         self.keys.append(delivery.key)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -227,7 +228,7 @@ def sender(database: Database, receivers: Mapping[str, Any], clock: Clock | None
 async def test_a_sender_tries_again_with_the_same_key_until_it_arrives(database: Database) -> None:
     with database.transaction() as connection:
         incident_id = opened(connection)
-    hook, clock = Scripted(Failure("HTTP 500"), Failure("HTTP 429", retry_after_seconds=600.0), None), Clock()
+    hook, clock = Scripted(Failure("HTTP 500"), Failure("HTTP 429", retry_after_seconds=600.0), ARRIVED), Clock()
     sending = sender(database, {"hook": hook}, clock)
     assert await sending.send_due() == 1
     assert await sending.send_due() == 0, "not due before its pause"
@@ -257,10 +258,28 @@ async def test_a_delivery_is_given_up_when_refused_for_good_or_after_the_last_at
     assert (state, error) == ("dead", answer.error)
 
 
+async def test_a_failed_attempt_is_logged_with_its_cause_its_number_and_when_the_next_is(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    with database.transaction() as connection:
+        incident_id = opened(connection)
+        connection.exec_driver_sql("UPDATE deliveries SET attempts = 2")
+    failure = Failure("alerts.example:9000: connection refused", retry_after_seconds=600.0)
+    await sender(database, {"hook": Scripted(failure)}).send_due()
+    [line] = [record.getMessage() for record in caplog.records if record.name == "monitor.alerting.sender"]
+    assert line.startswith("hook: alerts.example:9000: connection refused; attempt 3 of specwatch-")
+    assert line.endswith(", next at 2026-03-02T10:10:00+00:00")
+    with database.transaction() as connection:
+        found = incidents.get_incident(connection, incident_id)
+    assert found is not None
+    [delivery] = found["events"][0]["deliveries"]
+    assert (delivery["last_error"], delivery["next_attempt_at"]) == (failure.error, "2026-03-02T10:10:00+00:00")
+
+
 async def test_a_receiver_that_breaks_is_tried_again_and_stops_nobody_elses_message(database: Database) -> None:
     with database.transaction() as connection:
         incident_id = opened(connection, receivers=("broken", "hook"))
-    await sender(database, {"broken": Scripted(RuntimeError("a bug")), "hook": Scripted(None)}).send_due()
+    await sender(database, {"broken": Scripted(RuntimeError("a bug")), "hook": Scripted(ARRIVED)}).send_due()
     with database.transaction() as connection:
         assert states(connection, incident_id) == [
             ("opened", "broken", "pending", 1, "RuntimeError in Specwatch itself; its log has more"),
@@ -282,16 +301,16 @@ async def test_a_message_sent_by_a_sender_that_then_died_is_sent_again_with_its_
     """At least once: the receiver drops the second by its key."""
 
     class Dying(Scripted):
-        async def send(self, delivery: Delivery) -> Failure | None:
+        async def send(self, delivery: Delivery) -> Arrival | Failure:
             await super().send(delivery)
             raise asyncio.CancelledError  # the process ends between sending and marking
 
     with database.transaction() as connection:
         opened(connection)
-    dying, clock = Dying(None), Clock()
+    dying, clock = Dying(ARRIVED), Clock()
     with pytest.raises(asyncio.CancelledError):
         await sender(database, {"hook": dying}, clock).send_due()
-    heir = Scripted(None)
+    heir = Scripted(ARRIVED)
     clock.now += LEASE + SECOND
     assert await sender(database, {"hook": heir}, clock).send_due() == 1
     assert heir.keys == dying.keys

@@ -62,8 +62,17 @@ async def test_the_link_of_a_message_leads_to_its_incident(client: httpx.AsyncCl
     page = await client.get(f"/incidents/{number}")
     assert page.text.startswith(f"incident {number} of {ROUTE}: open, page\n")
     assert "PAGE it fell" in page.text
-    assert "told       hook: pending, attempts 0" in page.text
+    assert "told       hook: pending, 0 attempts; next at 2026-03-02T10:00:00+00:00" in page.text
     as_json = await client.get(f"/incidents/{number}", headers={"Accept": "application/json"})
-    assert as_json.json()["domains"] == {DOMAIN: {"rule": "acceptance-drop", "severity": "page", "well_runs": 0}}
+    assert as_json.json()["domains"] == {
+        DOMAIN: {
+            "rule": "acceptance-drop",
+            "severity": "page",
+            "well_runs": 0,
+            "worst": None,
+            "joined_at": None,
+            "left_at": None,
+        }
+    }
     missing = await client.get("/incidents/999")
     assert (missing.status_code, missing.text) == (404, "there is no incident 999\n")

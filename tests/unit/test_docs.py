@@ -13,8 +13,8 @@ import click
 import pytest
 
 from monitor import __version__
-from monitor.alerting.message import incident_event
-from monitor.alerting.receivers import webhook_body
+from monitor.alerting.message import closed_event, incident_event
+from monitor.alerting.payload import webhook_body
 from monitor.cli.probe import document_of
 from monitor.cli.reference import commands, reference_markdown
 from monitor.core.figures import Aggregate
@@ -116,6 +116,8 @@ def keys_of(function: Callable[..., object]) -> set[str]:
         incidents.get_incident,
         outbox.delivery_document,
         incident_event,
+        closed_event,
+        incidents._domain_document,
         baselines._document,
         baselines._metric,
         document_of,
@@ -157,9 +159,10 @@ def test_every_key_of_the_web_hook_is_shown() -> None:
     (example,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
     shown = json.loads(example)
     event = {
-        **dict.fromkeys(("route", "summary", "text", "severity", "domain", "happened_at", "opened_at"), ""),
+        **dict.fromkeys(("route", "summary", "text", "domain", "happened_at", "opened_at"), ""),
         "labels": {"team": "chat"},
         "domains": ["coding"],
+        "severity": "page",
         "transition": "opened",
         "link": None,
     }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.core.format import NOTHING, figure, survival_text, timeline
+from monitor.core.format import NOTHING, change, count, figure, survival_text, timeline
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,18 @@ def test_every_position_takes_the_same_width(shares: list[float]) -> None:
 
 def test_a_timeline_shows_every_message_as_it_was_sent_and_what_became_of_it() -> None:
     told = {"receiver": "hook", "state": "sent", "attempts": 2, "sent_at": "10:12", "last_error": None}
-    failing = {"receiver": "console", "state": "pending", "attempts": 1, "sent_at": None, "last_error": "HTTP 500"}
+    failing = {
+        "receiver": "console",
+        "state": "pending",
+        "attempts": 1,
+        "sent_at": None,
+        "last_error": "alerts:9000: HTTP 500",
+        "next_attempt_at": "10:13",
+    }
+    worst = {"metric": "acceptance_length", "change": -0.2, "value": 1.92, "baseline_value": 2.4, "run_ids": [31, 33]}
+    broken = {"rule": "drop", "severity": "page", "joined_at": "10:11", "left_at": "12:16", "worst": worst}
     incident = {
+        "domains": {"math": {"rule": "slip", "severity": "warning", "well_runs": 0}, "coding": broken},
         "events": [
             {
                 "happened_at": "10:11",
@@ -60,11 +70,36 @@ def test_a_timeline_shows_every_message_as_it_was_sent_and_what_became_of_it() -
                 "deliveries": [failing, told],
             },
             {"happened_at": "12:16", "transition": "resolved", "text": "RESOLVED …", "deliveries": []},
-        ]
+        ],
     }
     assert timeline(incident, lambda time: f"{time} UTC") == (
+        "  coding: page by drop; at worst -20.0%, 1.92 of 2.40 (runs 31, 33); joined 10:11 UTC; left 12:16 UTC\n"
+        "  math: warning by slip; still broken\n"
         "\n10:11 UTC  opened\nPAGE …\n  evidence …\n"
-        "  told       console: pending, attempts 1: HTTP 500\n"
-        "  told       hook: sent at 10:12 UTC, attempts 2\n"
+        "  told       console: pending, 1 attempt: alerts:9000: HTTP 500; next at 10:13 UTC\n"
+        "  told       hook: sent at 10:12 UTC, 2 attempts\n"
         "\n12:16 UTC  resolved\nRESOLVED …"
     )
+
+
+@pytest.mark.parametrize(
+    ("fraction", "digits", "text"),
+    [
+        (-0.391, 1, "-39.1%"),
+        (0.02, 1, "+2.0%"),
+        (0.0, 1, "0.0%"),
+        (-0.0004, 1, "0.0%"),
+        (0.0004, 1, "0.0%"),
+        (-0.0006, 1, "-0.1%"),
+        (-0.004, 0, "0%"),
+        (-0.006, 0, "-1%"),
+        (None, 1, "–"),
+    ],
+)
+def test_a_change_has_a_sign_unless_it_rounds_to_nothing(fraction: float | None, digits: int, text: str) -> None:
+    assert change(fraction, digits) == text
+
+
+def test_one_is_singular_and_everything_else_is_plural() -> None:
+    assert [count(number, "route") for number in (0, 1, 2, 1200)] == ["0 routes", "1 route", "2 routes", "1,200 routes"]
+    assert count(3, "reply", "replies") == "3 replies"

@@ -6,10 +6,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from monitor.alerting.message import incident_event
+from monitor.alerting.layout import these_runs
+from monitor.alerting.message import closed_event, incident_event, trial_event
+from monitor.alerting.payload import webhook_body
 from monitor.core.incidents import Transition
-from monitor.core.judge import Line, Verdict, judge_confirmation, judge_run
+from monitor.core.judge import Line, Verdict, judge_confirmation, judge_resolution, judge_run
 from tests.factories import START, make_candidate, make_reference
 
 DRAFTER_BUMP = {
@@ -21,6 +25,16 @@ DRAFTER_BUMP = {
 }
 LAST_GOOD = {"run_id": 27, "finished_at": "2026-03-02T09:21:00+00:00"}
 
+BASELINE_RUNS = {"run_ids": list(range(1, 11)), "finished_at": "2026-03-02T08:41:00+00:00"}
+WORST = {
+    "metric": "acceptance_length",
+    "change": -0.23,
+    "value": 1.85,
+    "baseline_value": 2.4,
+    "run_ids": [36],
+}
+CODING = {"rule": "acceptance-drop", "joined_at": "2026-03-02T10:11:00+00:00", "left_at": None, "worst": WORST}
+
 
 def confirmed() -> Verdict:
     runs = [make_candidate(1.92, id=number) for number in (31, 33, 34)]
@@ -28,7 +42,8 @@ def confirmed() -> Verdict:
 
 
 def well(length: float = 2.4) -> Verdict:
-    return judge_run(make_candidate(length, id=41), make_reference(2.4), Line("acceptance_length", 0.15))
+    runs = [make_candidate(length, id=number) for number in (41, 42)]
+    return judge_resolution(runs, make_reference(2.4), Line("acceptance_length", 0.15))
 
 
 def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str, Any]:
@@ -38,6 +53,7 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
         "route": "chat-prod",
         "labels": {"team": "chat"},
         "severity": "page",
+        "raised_from": None,
         "domain": "coding",
         "rule": "acceptance-drop",
         "verdict": verdict,
@@ -47,10 +63,13 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
         "opened_at": START + timedelta(minutes=11),
         "now": START + timedelta(minutes=11),
         "broken_domains": ["coding"],
+        "involved": {"coding": CODING},
         "last_good_run": LAST_GOOD,
+        "baseline_runs": BASELINE_RUNS,
         "last_bump": DRAFTER_BUMP,
         "other_changes": {"math": -0.012, "coding": -0.2},
         "external_url": "https://specwatch.example.com",
+        "runbook_url": "https://wiki.example.com/specwatch",
     }
     return incident_event(**{**values, **changes})
 
@@ -58,18 +77,19 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
 def test_an_opened_incident_says_how_much_since_when_what_changed_and_what_to_do() -> None:
     assert event(Transition.OPENED, confirmed())["text"] == (
         "PAGE chat-prod · coding: acceptance length 1.92, 20% below its baseline 2.40, since 2026-03-02 10:00:00 UTC\n"
-        "  evidence   -20.0% (95 % interval -21.7% to -18.2%) in geometric means "
-        "over 24 prompts, runs 31, 33, 34, baseline 7, "
-        "source request\n"
+        "  evidence   -20.0% (95 % interval -21.7% to -18.2%) in geometric means over 24 prompts, runs 31,\n"
+        "             33, 34, baseline 7, source request\n"
         "  rule       acceptance-drop: acceptance_length down 15%; replica http://vllm-0:8000\n"
         "  last good  run 27 at 2026-03-02 09:21:00 UTC\n"
-        "  changed    drafter org/drafter → org/other; k 3 → 5, noticed 2026-03-02 09:58:20 UTC on http://vllm-0:8000\n"
-        "  others     math -1%\n"
+        "  changed    drafter org/drafter → org/other; k 3 → 5, noticed 2026-03-02 09:58:20 UTC on\n"
+        "             http://vllm-0:8000\n"
+        "  others     math -1.2%\n"
         "  next       specwatch incidents 12\n"
         "             specwatch run show 34\n"
         "             specwatch history chat-prod --domain coding --since 24h\n"
         "             if the change above is yours: roll it back, or approve a new baseline\n"
-        "  link       https://specwatch.example.com/incidents/12"
+        "  link       https://specwatch.example.com/incidents/12\n"
+        "  runbook    https://wiki.example.com/specwatch"
     )
 
 
@@ -82,40 +102,104 @@ def test_an_updated_incident_names_the_domain_that_broke_now() -> None:
         now=START + timedelta(minutes=30),
         last_good_run=None,
         last_bump=None,
-        other_changes={"coding": -0.21},
+        other_changes={"coding": -0.21, "qa": -0.0004},
         external_url=None,
+        runbook_url=None,
     )
     assert document["domains"] == ["coding", "math"]
     assert document["text"] == (
-        "PAGE, STILL OPEN, NOW ALSO chat-prod · math: acceptance length 1.92, 20% below its baseline 2.40, "
+        "PAGE, NOW ALSO chat-prod · math: acceptance length 1.92, 20% below its baseline 2.40, "
         "since 2026-03-02 10:00:00 UTC\n"
-        "  evidence   -20.0% (95 % interval -21.7% to -18.2%) in geometric means "
-        "over 24 prompts, runs 31, 33, 34, baseline 7, "
-        "source request\n"
+        "  evidence   -20.0% (95 % interval -21.7% to -18.2%) in geometric means over 24 prompts, runs 31,\n"
+        "             33, 34, baseline 7, source request\n"
         "  rule       acceptance-drop: acceptance_length down 15%; replica http://vllm-0:8000\n"
-        "  last good  none\n"
+        "  last good  none since its baseline was approved; the baseline's own runs 1-10, until 2026-03-02\n"
+        "             08:41:00 UTC\n"
         "  changed    no change of model, drafter, engine or K was seen on this route\n"
-        "  others     coding -21%\n"
+        "  others     coding -21.0%, qa 0.0%\n"
         "  next       specwatch incidents 12\n"
         "             specwatch run show 34\n"
-        "             specwatch history chat-prod --domain math --since 24h"
+        "             specwatch history chat-prod --domain math --since 24h\n"
+        "  runbook    docs/alerts.md of Specwatch, “What to do”"
     )
 
 
-def test_a_resolved_incident_says_where_it_is_back_and_how_long_it_lasted() -> None:
+def test_a_resolved_incident_says_how_it_stands_how_long_it_lasted_and_what_it_was_and_advises_no_rollback() -> None:
     document = event(
-        Transition.RESOLVED, well(), broken_domains=[], now=START + timedelta(hours=2, minutes=16), other_changes={}
+        Transition.RESOLVED,
+        well(),
+        broken_domains=[],
+        involved={"coding": CODING, "math": {**CODING, "worst": None}},
+        now=START + timedelta(hours=2, minutes=16),
+        other_changes={},
     )
     assert document["text"] == (
         "RESOLVED chat-prod · coding: acceptance length is back at 2.40, level with its baseline 2.40, "
         "after 2 h 5 min\n"
-        "  evidence   +0.0% (95 % interval -3.3% to +3.4%) in geometric means "
-        "over 24 prompts, runs 41, baseline 7, source request\n"
+        "  evidence   0.0% (95 % interval -2.5% to +2.6%) in geometric means over 24 prompts, runs 41, 42,\n"
+        "             baseline 7, source request\n"
         "  rule       acceptance-drop: acceptance_length down 15%; replica http://vllm-0:8000\n"
-        "  changed    drafter org/drafter → org/other; k 3 → 5, noticed 2026-03-02 09:58:20 UTC on http://vllm-0:8000\n"
+        "  lasted     2 h 5 min, 2026-03-02 10:11:00 UTC to 2026-03-02 12:16:00 UTC\n"
+        "  was broken coding, at worst -23.0% (1.85 of 2.40, run 36); math\n"
         "  next       specwatch incidents 12\n"
         "  link       https://specwatch.example.com/incidents/12"
     )
+
+
+def test_an_incident_closed_without_a_measurement_says_why_and_does_not_claim_that_it_is_well() -> None:
+    document = closed_event(
+        incident_id=12,
+        route="chat-prod",
+        labels={"team": "chat"},
+        severity="page",
+        reason="route removed from configuration",
+        opened_at=START,
+        now=START + timedelta(hours=3),
+        involved={"coding": CODING},
+        external_url=None,
+    )
+    assert (document["transition"], document["reason"]) == ("resolved", "route removed from configuration")
+    assert document["text"] == (
+        "RESOLVED chat-prod · coding: route removed from configuration, after 3 h 0 min; "
+        "nothing was measured to be well\n"
+        "  lasted     3 h 0 min, 2026-03-02 10:00:00 UTC to 2026-03-02 13:00:00 UTC\n"
+        "  was broken coding, at worst -23.0% (1.85 of 2.40, run 36)\n"
+        "  next       specwatch incidents 12"
+    )
+
+
+@pytest.mark.parametrize("transition", [Transition.OPENED, Transition.RESOLVED])
+def test_a_test_message_is_marked_wherever_it_is_read(transition: Transition) -> None:
+    document = trial_event("hook", transition, "warning", START)
+    assert "TEST of receiver hook: this is not an alert" in document["text"].splitlines()[0]
+    body = webhook_body("hook", 0, document, None)
+    assert body["status"] == ("resolved" if transition is Transition.RESOLVED else "firing")
+    assert {name: body["commonLabels"][name] for name in ("route", "test", "severity")} == {
+        "route": "specwatch-test",
+        "test": "true",
+        "severity": "warning",
+    }
+    assert "TEST" in body["commonAnnotations"]["summary"]
+
+
+WORDS = st.text("abc-./ ", min_size=1, max_size=60)
+
+
+@given(st.dictionaries(WORDS, st.tuples(WORDS, WORDS), min_size=1), st.dictionaries(WORDS, st.floats(-1, 1)))
+def test_no_line_after_the_first_is_wider_than_a_terminal_unless_it_is_to_be_copied(
+    changes: dict[str, tuple[str, str]], others: dict[str, float]
+) -> None:
+    bump = {**DRAFTER_BUMP, "changes": changes}
+    text = event(Transition.OPENED, confirmed(), last_bump=bump, other_changes=others)["text"]
+    assert max(len(line) for line in text.splitlines()[1:]) <= 100
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [([36], "run 36"), ([31, 33, 34], "runs 31, 33, 34"), ([1, 2], "runs 1, 2"), ([1, 2, 3], "runs 1-3")],
+)
+def test_runs_are_named_one_by_one_or_as_a_row(ids: list[int], words: str) -> None:
+    assert these_runs(ids) == words
 
 
 def test_the_document_holds_everything_a_receiver_may_show() -> None:
@@ -128,18 +212,23 @@ def test_the_document_holds_everything_a_receiver_may_show() -> None:
         "route": "chat-prod",
         "labels": {"team": "chat"},
         "severity": "page",
+        "raised_from": None,
         "domain": "coding",
         "domains": ["coding"],
+        "involved": {"coding": CODING},
         "rule": "acceptance-drop",
+        "reason": None,
         "replica": "http://vllm-0:8000",
         "source": "request",
         "since": "2026-03-02T10:00:00+00:00",
         "opened_at": "2026-03-02T10:11:00+00:00",
         "happened_at": "2026-03-02T10:11:00+00:00",
         "last_good_run": LAST_GOOD,
+        "baseline_runs": BASELINE_RUNS,
         "last_bump": DRAFTER_BUMP,
         "other_changes": {"math": -0.012},
         "link": "https://specwatch.example.com/incidents/12",
+        "runbook_url": "https://wiki.example.com/specwatch",
         "summary": "PAGE chat-prod · coding: acceptance length 1.92, 20% below its baseline 2.40, "
         "since 2026-03-02 10:00:00 UTC",
     }

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import json
+import socket
+import ssl
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +16,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monitor.alerting.payload import webhook_body
 from monitor.alerting.receivers import (
     LONGEST_PAUSE_SECONDS,
+    Arrival,
     Failure,
     LogReceiver,
     WebhookReceiver,
     build_receivers,
+    heard,
+    host_of,
     receivers_for,
     retry_after,
-    webhook_body,
 )
 from monitor.alerting.sender import LONGEST_RETRY_SECONDS, retry_delay_seconds
 from monitor.config.alerting import Webhook
@@ -49,7 +55,13 @@ DELIVERY = Delivery(5, "hook", 12, 8, "opened", DOCUMENT, 1)
 
 
 def test_the_body_is_alertmanagers_version_4() -> None:
-    labels = {"alertname": "SpecwatchAcceptanceDrop", "route": "chat-prod", "incident": "12", "team": "chat"}
+    labels = {
+        "alertname": "SpecwatchAcceptanceDrop",
+        "route": "chat-prod",
+        "incident": "12",
+        "severity": "page",
+        "team": "chat",
+    }
     annotations = {
         "summary": "PAGE chat-prod · coding: …",
         "description": "PAGE chat-prod · coding: …\n  evidence   …",
@@ -75,7 +87,7 @@ def test_the_body_is_alertmanagers_version_4() -> None:
                 "startsAt": "2026-03-02T10:11:00+00:00",
                 "endsAt": "0001-01-01T00:00:00Z",
                 "generatorURL": "https://specwatch.example.com/incidents/12",
-                "fingerprint": "000000000000000c",
+                "fingerprint": "100000000000000c",
             }
         ],
     }
@@ -83,9 +95,7 @@ def test_the_body_is_alertmanagers_version_4() -> None:
 
 def test_a_resolved_body_ends_the_same_alert() -> None:
     opened = webhook_body("hook", 12, DOCUMENT, None)
-    resolved = webhook_body(
-        "hook", 12, {**DOCUMENT, "transition": "resolved", "domains": [], "severity": "warning", "link": None}, None
-    )
+    resolved = webhook_body("hook", 12, {**DOCUMENT, "transition": "resolved", "domains": [], "link": None}, None)
     assert (resolved["status"], resolved["alerts"][0]["status"]) == ("resolved", "resolved")
     assert resolved["alerts"][0]["endsAt"] == "2026-03-02T10:31:00+00:00"
     assert resolved["alerts"][0]["annotations"]["domains"] == "coding"
@@ -93,6 +103,33 @@ def test_a_resolved_body_ends_the_same_alert() -> None:
     for same in ("groupKey", "groupLabels", "commonLabels"):
         assert resolved[same] == opened[same]
     assert resolved["alerts"][0]["fingerprint"] == opened["alerts"][0]["fingerprint"]
+
+
+def test_a_warning_that_becomes_a_page_is_a_new_alert_and_the_end_of_the_old_one() -> None:
+    """Alertmanager's identity of an alert is all of its labels, the severity among them."""
+    warned = webhook_body("hook", 12, {**DOCUMENT, "severity": "warning"}, None)
+    raised = webhook_body("hook", 12, {**DOCUMENT, "transition": "updated", "raised_from": "warning"}, None)
+    resolved = webhook_body("hook", 12, {**DOCUMENT, "transition": "resolved"}, None)
+    page, warning = raised["alerts"]
+    assert (raised["status"], page["status"], warning["status"]) == ("firing", "firing", "resolved")
+    assert (page["labels"]["severity"], warning["labels"]) == ("page", warned["alerts"][0]["labels"])
+    assert (page["endsAt"], warning["endsAt"]) == ("0001-01-01T00:00:00Z", "2026-03-02T10:31:00+00:00")
+    assert warning["fingerprint"] == warned["alerts"][0]["fingerprint"] != page["fingerprint"]
+    assert "severity" not in raised["commonLabels"]
+    assert raised["groupKey"] == warned["groupKey"]
+    [end] = resolved["alerts"]
+    assert (end["labels"], end["fingerprint"]) == (page["labels"], page["fingerprint"])
+
+
+def test_a_runbook_is_an_annotation_where_there_is_one() -> None:
+    body = webhook_body("hook", 12, {**DOCUMENT, "runbook_url": "https://wiki.example.com/specwatch"}, None)
+    assert body["commonAnnotations"]["runbook_url"] == "https://wiki.example.com/specwatch"
+    assert "runbook_url" not in webhook_body("hook", 12, {**DOCUMENT, "runbook_url": None}, None)["commonAnnotations"]
+
+
+def test_a_resolution_names_every_domain_that_was_broken() -> None:
+    resolved = {**DOCUMENT, "transition": "resolved", "domains": [], "involved": {"coding": {}, "math": {}}}
+    assert webhook_body("hook", 12, resolved, None)["commonAnnotations"]["domains"] == "coding, math"
 
 
 def test_a_label_of_the_users_cannot_take_the_place_of_the_incidents_identity() -> None:
@@ -187,14 +224,14 @@ def test_each_receiver_is_built_by_its_kind() -> None:
 
 
 async def test_the_log_receiver_writes_the_whole_text(caplog: pytest.LogCaptureFixture) -> None:
-    assert await LogReceiver().send(DELIVERY) is None
+    assert await LogReceiver().send(DELIVERY) == Arrival("written to the log")
     assert [record.getMessage() for record in caplog.records] == [DOCUMENT["text"]]
     assert caplog.records[0].__dict__["delivery"] == "specwatch-8-hook"
 
 
 async def sent(
     monkeypatch: pytest.MonkeyPatch, answer: Callable[[httpx.Request], Any], **settings: Any
-) -> Failure | None:
+) -> Arrival | Failure:
     """What a webhook receiver makes of this answer; nothing leaves the process."""
     client = functools.partial(httpx.AsyncClient, transport=httpx.MockTransport(answer))
     monkeypatch.setattr(httpx, "AsyncClient", client)
@@ -213,7 +250,7 @@ async def test_a_webhook_is_posted_with_its_headers_and_the_key_of_the_delivery(
         return httpx.Response(204)
 
     headers = {"X-Team": "chat", "Authorization": {"env": "HOOK_TOKEN"}}
-    assert await sent(monkeypatch, answer, headers=headers) is None
+    assert await sent(monkeypatch, answer, headers=headers) == Arrival("alerts:9000: HTTP 204")
     assert (seen[0].method, str(seen[0].url)) == ("POST", "http://alerts:9000/hook")
     assert seen[0].headers["X-Specwatch-Delivery"] == "specwatch-8-hook"
     assert (seen[0].headers["X-Team"], seen[0].headers["Authorization"]) == ("chat", "s3cret")
@@ -221,29 +258,83 @@ async def test_a_webhook_is_posted_with_its_headers_and_the_key_of_the_delivery(
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "failure"),
+    ("status", "headers", "outcome"),
     [
-        (200, {}, None),
-        (302, {"Location": "/login"}, Failure("HTTP 302")),
-        (400, {}, Failure("HTTP 400", final=True)),
-        (401, {}, Failure("HTTP 401", final=True)),
-        (408, {}, Failure("HTTP 408")),
-        (429, {"Retry-After": "30"}, Failure("HTTP 429", retry_after_seconds=30.0)),
-        (500, {}, Failure("HTTP 500")),
-        (503, {"Retry-After": "soon"}, Failure("HTTP 503")),
+        (200, {}, Arrival("alerts:9000: HTTP 200")),
+        (302, {"Location": "/login"}, Failure("alerts:9000: HTTP 302")),
+        (400, {}, Failure("alerts:9000: HTTP 400", final=True)),
+        (401, {}, Failure("alerts:9000: HTTP 401", final=True)),
+        (408, {}, Failure("alerts:9000: HTTP 408")),
+        (429, {"Retry-After": "30"}, Failure("alerts:9000: HTTP 429", retry_after_seconds=30.0)),
+        (500, {}, Failure("alerts:9000: HTTP 500")),
+        (503, {"Retry-After": "soon"}, Failure("alerts:9000: HTTP 503")),
     ],
 )
 async def test_an_answer_is_arrival_a_reason_to_try_again_or_final(
-    monkeypatch: pytest.MonkeyPatch, status: int, headers: dict[str, str], failure: Failure | None
+    monkeypatch: pytest.MonkeyPatch, status: int, headers: dict[str, str], outcome: Arrival | Failure
 ) -> None:
-    assert await sent(monkeypatch, lambda request: httpx.Response(status, headers=headers)) == failure
+    assert await sent(monkeypatch, lambda request: httpx.Response(status, headers=headers)) == outcome
 
 
-async def test_a_receiver_that_cannot_be_reached_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def caused(error: Exception, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+REFUSED = OSError(errno.ECONNREFUSED, "Connect call failed ('10.0.0.1', 9000)")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (caused(httpx.ConnectError("All attempts failed"), ExceptionGroup("", [REFUSED])), "connection refused"),
+        (caused(httpx.ConnectError(""), socket.gaierror(-2, "")), "the host name cannot be resolved"),
+        (caused(httpx.ConnectError(""), ssl.SSLError("")), "no TLS connection; perhaps it speaks plain http://"),
+        (httpx.ConnectError("to /hook?token=s3cret"), "no connection"),
+        (httpx.ConnectTimeout(""), "no connection within the time allowed"),
+        (httpx.ReadTimeout(""), "no answer within the time allowed"),
+        (httpx.UnsupportedProtocol("in 's3cret'"), "its URL does not begin with http:// or https://"),
+        (httpx.ReadError(""), "the connection broke before an answer"),
+        (
+            httpx.RemoteProtocolError(""),
+            "it closed the connection without an answer, or does not speak HTTP",
+        ),
+        (httpx.TooManyRedirects("to /hook?token=s3cret"), "the request failed (TooManyRedirects)"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_a_failure_names_host_and_cause_and_no_more_of_the_address(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("refused", request=request)
+        raise error
 
-    assert await sent(monkeypatch, answer) == Failure("ConnectError: no answer from the receiver")
+    monkeypatch.setenv("HOOK_URL", "http://user:pass@alerts.example:9000/hook?token=s3cret")
+    assert await sent(monkeypatch, answer, url={"env": "HOOK_URL"}) == Failure(f"alerts.example:9000: {words}")
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://hooks.example.com/services/T0/s3cret", "hooks.example.com"),
+        ("http://alerts:9000/?token=s3cret", "alerts:9000"),
+        ("http://user:s3cret@alerts:9000", "alerts:9000"),
+        ("http://[::1]:9000/hook", "[::1]:9000"),
+        ("s3cret", "its URL, which names no host"),
+        ("http://[s3cret", "its URL, which is not one"),
+    ],
+)
+def test_only_host_and_port_of_an_address_are_shown(url: str, host: str) -> None:
+    assert host_of(url) == host
+
+
+def test_who_hears_of_which_routes_at_which_severity_is_known_beforehand() -> None:
+    routes = [make_route("chat-prod", labels={"team": "chat"}), make_route("batch", labels={})]
+    assert heard(make_alerting(receivers=RECEIVERS, routing=ROUTING), routes) == {
+        "oncall": {"page": ["chat-prod", "batch"], "warning": []},
+        "team": {"page": ["chat-prod", "batch"], "warning": ["chat-prod", "batch"]},
+        "archive": {"page": [], "warning": ["chat-prod", "batch"]},
+    }
 
 
 async def test_a_receiver_that_never_finishes_its_answer_is_left_at_the_timeout(
@@ -253,7 +344,7 @@ async def test_a_receiver_that_never_finishes_its_answer_is_left_at_the_timeout(
         await asyncio.Event().wait()
         raise AssertionError
 
-    assert await sent(monkeypatch, answer, timeout="20ms") == Failure("no answer within 0.02 s")
+    assert await sent(monkeypatch, answer, timeout="20ms") == Failure("alerts:9000: no answer within 0.02 s")
 
 
 async def test_a_secret_that_is_missing_now_may_be_there_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,57 @@
+"""How the text of a message is set: labelled lines no wider than a terminal, times, durations, ids. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WIDTH = 100
+"""Columns of the text: what a terminal, a mail and a chat show without wrapping it themselves."""
+LABEL = 13
+"""Columns of the label and what is before and after it."""
+
+
+def labelled(label: str, text: str) -> list[str]:
+    """The text beside its label, its further lines under its first; a longer word, such as an address, stays whole."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=f"  {label:<{LABEL - 2}}",
+        subsequent_indent=" " * LABEL,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def verbatim(label: str, texts: Sequence[str]) -> list[str]:
+    """Each text on a line of its own, however long: what is to be copied."""
+    return [f"  {label if number == 0 else '':<{LABEL - 2}}{text}" for number, text in enumerate(texts)]
+
+
+def these_runs(run_ids: Sequence[int]) -> str:
+    """`run 36`, `runs 31, 33, 34`, and where none is left out `runs 1-10`."""
+    ids = list(run_ids)
+    if len(ids) == 1:
+        return f"run {ids[0]}"
+    if len(ids) > 2 and ids == list(range(ids[0], ids[-1] + 1)):
+        return f"runs {ids[0]}-{ids[-1]}"
+    return f"runs {', '.join(map(str, ids))}"
+
+
+def clock(value: str) -> str:
+    """An ISO time to the second, with its zone."""
+    return datetime.fromisoformat(value).strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def duration(start: str, end: str) -> str:
+    """Between two ISO times, in two units."""
+    seconds = round((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

@@ -1,0 +1,68 @@
+"""The body of a web hook: Alertmanager's, version 4, so that what takes its messages takes these. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from monitor.core.incidents import SEVERITIES, Transition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NOT_ENDED = "0001-01-01T00:00:00Z"
+"""Alertmanager's way to say that an alert has not ended."""
+
+
+def webhook_body(
+    receiver: str, incident_id: int, document: Mapping[str, Any], external_url: str | None
+) -> dict[str, Any]:
+    """One alert per incident, its labels its identity. A warning that becomes a page is another alert: the first ends.
+
+    `severity` is a label because routing by it is what Alertmanager's receivers do; nothing else in the labels changes.
+    """
+    resolved = document["transition"] == Transition.RESOLVED.value
+    alerts = [_alert(incident_id, document, document["severity"], document["happened_at"] if resolved else None)]
+    if document.get("raised_from") is not None:
+        alerts.append(_alert(incident_id, document, document["raised_from"], document["happened_at"]))
+    return {
+        "version": "4",
+        "groupKey": f"specwatch/{document['route']}/{incident_id}",
+        "truncatedAlerts": 0,
+        "status": alerts[0]["status"],
+        "receiver": receiver,
+        "groupLabels": {"route": document["route"]},
+        "commonLabels": _common([alert["labels"] for alert in alerts]),
+        "commonAnnotations": _common([alert["annotations"] for alert in alerts]),
+        "externalURL": external_url or "",
+        "alerts": alerts,
+    }
+
+
+def _alert(incident_id: int, document: Mapping[str, Any], severity: str, ends_at: str | None) -> dict[str, Any]:
+    annotations = {
+        "summary": document["summary"],
+        "description": document["text"],
+        "severity": document["severity"],
+        "domains": ", ".join(document["domains"] or document.get("involved") or [document["domain"]]),
+        "transition": document["transition"],
+    }
+    runbook = document.get("runbook_url")
+    return {
+        "status": "firing" if ends_at is None else "resolved",
+        "labels": {
+            **document["labels"],
+            "alertname": "SpecwatchAcceptanceDrop",
+            "route": document["route"],
+            "incident": str(incident_id),
+            "severity": severity,
+        },
+        "annotations": annotations if runbook is None else {**annotations, "runbook_url": runbook},
+        "startsAt": document["opened_at"],
+        "endsAt": ends_at or NOT_ENDED,
+        "generatorURL": document["link"] or "",
+        "fingerprint": f"{SEVERITIES.index(severity):x}{incident_id:015x}",
+    }
+
+
+def _common(sets: list[dict[str, str]]) -> dict[str, str]:
+    return {name: value for name, value in sets[0].items() if all(other.get(name) == value for other in sets)}

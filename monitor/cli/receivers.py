@@ -1,0 +1,111 @@
+"""`specwatch receivers`: who is told what, and whether a message would arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monitor.cli.output import Column, emit, format_option
+from monitor.errors import ConfigError, TargetError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from monitor.alerting.receivers import Receiver
+    from monitor.cli.context import Context
+    from monitor.config.load import Config
+
+
+@click.group()
+def receivers() -> None:
+    """List the receivers of alerting.yaml, and send one a test message."""
+
+
+@receivers.command("list")
+@format_option
+@click.pass_obj
+def list_(context: Context, format_: str) -> None:
+    """List the receivers: where their messages go, and of which routes and severities they hear."""
+    emit(described(context.load_config()), COLUMNS, format_, "no receivers")
+
+
+@receivers.command()
+@click.argument("name")
+@click.option(
+    "--severity",
+    type=click.Choice(["warning", "page"]),
+    default="warning",
+    show_default=True,
+    help="Which severity the test has, for what routes by it.",
+)
+@click.pass_obj
+def test(context: Context, name: str, severity: str) -> None:
+    """Send a receiver a test alert and its resolution, as 'serve' sends real ones; exit code 13 when it takes neither.
+
+    The messages are marked as a test in their text, route and labels. No incident is opened and nothing is stored.
+    """
+    from monitor.alerting.receivers import build_receivers
+    from monitor.cli.serve import set_up_logging
+
+    set_up_logging("warning")
+    found = build_receivers(context.load_config().alerting)
+    if name not in found:
+        raise UsageError(f"there is no receiver {name} in alerting.yaml; there are: {', '.join(found)}")
+    asyncio.run(_send(name, found[name], severity))
+
+
+async def _send(name: str, receiver: Receiver, severity: str) -> None:
+    from monitor.alerting.message import trial_event
+    from monitor.alerting.receivers import Failure
+    from monitor.core.incidents import Transition
+    from monitor.store.outbox import Delivery
+
+    now = datetime.now(UTC)
+    for number, transition in enumerate((Transition.OPENED, Transition.RESOLVED)):
+        document = trial_event(name, transition, severity, now)
+        # An event id of its own for each test, else a receiver that drops repeats would drop the second.
+        event_id = int(now.timestamp() * 1000) + number
+        answer = await receiver.send(Delivery(0, name, 0, event_id, transition.value, document, 1))
+        if isinstance(answer, Failure):
+            raise TargetError("not_delivered", f"{name}: the test message was not accepted: {answer.error}")
+        click.echo(f"{document['summary']}\n  sent to {name}: {answer.answer}")
+
+
+def described(config: Config) -> list[dict[str, Any]]:
+    """One document per receiver: `name`, `kind`, `where`, and `hears`: severity → names of routes."""
+    from monitor.alerting.receivers import build_receivers, heard
+
+    hears = heard(config.alerting, config.routes)
+    built = build_receivers(config.alerting)
+    kinds = {
+        receiver.name: next(kind for kind in ("webhook", "log") if getattr(receiver, kind) is not None)
+        for receiver in config.alerting.receivers
+    }
+    return [
+        {"name": name, "kind": kinds[name], "where": _where(receiver), "hears": hears[name]}
+        for name, receiver in built.items()
+    ]
+
+
+def hears_text(row: Mapping[str, Any]) -> str:
+    """`page of chat, batch; warning of chat`, or that it hears nothing."""
+    parts = [f"{severity} of {', '.join(routes)}" for severity, routes in row["hears"].items() if routes]
+    return "; ".join(parts) or "nothing"
+
+
+def _where(receiver: Receiver) -> str:
+    try:
+        return receiver.where()
+    except ConfigError as error:
+        return str(error)
+
+
+COLUMNS = [
+    Column("receiver", lambda row: row["name"]),
+    Column("kind", lambda row: row["kind"]),
+    Column("where", lambda row: row["where"]),
+    Column("hears", hears_text),
+]
