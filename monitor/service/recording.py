@@ -19,7 +19,7 @@ from monitor.core import judge
 from monitor.core.figures import Aggregate, aggregate
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob, defer
-from monitor.store import baselines, incidents, outbox, runs, slots, verdicts
+from monitor.store import baselines, identities, incidents, outbox, runs, slots, verdicts
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -58,7 +58,7 @@ class Recorder:
         """All of the above; None when this job's run is stored already."""
         route = self.routes[run.route]
         slots.lock_route(connection, route.name)
-        previous = runs.last_identity(connection, route.name, run.replica)
+        previous = identities.last_identity(connection, route.name, run.replica)
         run_id = runs.store_run(connection, job.key, run, job.trip_id)
         if run_id is None:
             return None
@@ -84,8 +84,8 @@ class Recorder:
         changes = run.identity.changes_from(previous[1])
         if not changes:
             return None
-        identity_id = runs.store_identity(connection, run.identity, now)
-        bump_id = runs.store_bump(connection, route.name, run.replica, previous[0], identity_id, changes, now)
+        identity_id = identities.store_identity(connection, run.identity, now)
+        bump_id = identities.store_bump(connection, route.name, run.replica, previous[0], identity_id, changes, now)
         for domain in route.domains:
             if domain != run.domain:
                 job = ProbeJob(f"bump {bump_id} {domain}", route.name, domain, run.replica, Reason.BUMP)
@@ -241,7 +241,7 @@ class Recorder:
             involved=known["domains"],
             last_good_run=verdicts.last_good_run(connection, route.name, run.domain, rule.name),
             baseline_runs=baselines.runs_of(connection, verdict.baseline_id) if verdict.baseline_id else None,
-            last_bump=runs.last_bump(connection, route.name),
+            last_bump=identities.last_bump(connection, route.name),
             other_changes=verdicts.last_changes(connection, route.name, rule.name),
             external_url=self.alerting.external_url,
             runbook_url=self.alerting.runbook_url,

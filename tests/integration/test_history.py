@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from monitor.core.records import Counts, Source
-from monitor.store import runs
+from monitor.store import identities, runs
 from monitor.store.history import history, history_statement
 from tests.factories import IDENTITY, ROUTE, START, Lengths, make_run, make_sample
 from tests.many_runs import store_many_runs
@@ -94,8 +94,8 @@ def test_by_identity_runs_are_gathered_under_what_was_running(connection: Connec
     stored(connection, 2.4)
     stored(connection, 2.0, START + HOUR, identity=replace(IDENTITY, drafter="org/other"))
     stored(connection, 2.6, START + 2 * HOUR)
-    before = runs.store_identity(connection, IDENTITY, START)
-    after = runs.store_identity(connection, replace(IDENTITY, drafter="org/other"), START)
+    before = identities.store_identity(connection, IDENTITY, START)
+    after = identities.store_identity(connection, replace(IDENTITY, drafter="org/other"), START)
     assert shown(connection, "bucket", "acceptance_length", "runs_total", group_by="identity") == [
         (before, 2.5, 2),
         (after, 2.0, 1),

@@ -11,7 +11,7 @@ import pytest
 
 from monitor.core.records import Sampling, Source
 from monitor.errors import UsageError
-from monitor.store import baselines, runs
+from monitor.store import baselines, identities, runs
 from tests.factories import COMPARABILITY, DOMAIN, IDENTITY, ROUTE, START, Lengths, make_run
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_a_baseline_holds_the_geometric_mean_per_prompt_of_its_runs(connection: 
         "k": 3,
         "concurrency": 4,
         "sampling": Sampling().as_dict(),
-        "identity_id": runs.store_identity(connection, IDENTITY, START),
+        "identity_id": identities.store_identity(connection, IDENTITY, START),
         "run_ids": run_ids,
         "prompts": 2,
         "acceptance_length_prompt_mean": pytest.approx((math.sqrt(5) + 3) / 2),
