@@ -45,3 +45,16 @@ def store_many_runs(connection: Connection, *, routes: int, domains: int, runs_e
         "domains": domains,
     }
     connection.execute(text(FILL), values)
+
+
+JUDGE = """
+INSERT INTO verdicts (run_id, rule, outcome, metric, baseline_id, baseline_value, change, document, judged_at)
+SELECT id, 'acceptance-drop', 'ok', 'acceptance_length', :baseline_id, 2.4, id % 7 * 0.01 - 0.03,
+    jsonb_build_object('reason', repeat('a verdict of this length ', 25)), :judged_at
+FROM runs WHERE valid ORDER BY id
+"""
+
+
+def judge_many_runs(connection: Connection, *, baseline_id: int, judged_at: datetime) -> None:
+    """One verdict per valid run, its document as long as real ones are."""
+    connection.execute(text(JUDGE), {"baseline_id": baseline_id, "judged_at": judged_at})

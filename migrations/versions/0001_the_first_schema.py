@@ -70,21 +70,17 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_baselines")),
     )
     op.create_index("ix_baselines_route_domain", "baselines", ["route", "domain"], unique=False)
-    op.create_table(
-        "bumps",
-        sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
-        sa.Column("route", sa.Text(), nullable=False),
-        sa.Column("replica", sa.Text(), nullable=False),
-        sa.Column("from_identity_id", sa.BigInteger(), nullable=False),
-        sa.Column("to_identity_id", sa.BigInteger(), nullable=False),
-        sa.Column("changes", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
-        sa.Column("noticed_by", sa.Text(), nullable=False),
-        sa.Column("noticed_at", sa.DateTime(timezone=True), nullable=False),
-        sa.ForeignKeyConstraint(["from_identity_id"], ["identities.id"], name=op.f("fk_bumps_from_identity_id")),
-        sa.ForeignKeyConstraint(["to_identity_id"], ["identities.id"], name=op.f("fk_bumps_to_identity_id")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_bumps")),
+    op.execute(
+        """
+        CREATE FUNCTION refuse_to_change_baselines() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            RAISE EXCEPTION 'baseline % is immutable: create another and approve it', OLD.id;
+        END $$;
+        CREATE TRIGGER baselines_are_immutable BEFORE UPDATE OR DELETE ON baselines FOR EACH ROW
+        WHEN (current_setting('specwatch.forget_route', true) IS DISTINCT FROM OLD.route)
+        EXECUTE FUNCTION refuse_to_change_baselines();
+        """
     )
-    op.create_index("ix_bumps_route_noticed_at", "bumps", ["route", "noticed_at"], unique=False)
     op.create_table(
         "incident_events",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
@@ -179,6 +175,23 @@ def upgrade() -> None:
     op.create_index(
         "ix_runs_trip_id", "runs", ["trip_id"], unique=False, postgresql_where=sa.text("trip_id IS NOT NULL")
     )
+    op.create_table(
+        "bumps",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
+        sa.Column("route", sa.Text(), nullable=False),
+        sa.Column("replica", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.BigInteger(), nullable=False),
+        sa.Column("from_identity_id", sa.BigInteger(), nullable=False),
+        sa.Column("to_identity_id", sa.BigInteger(), nullable=False),
+        sa.Column("changes", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("noticed_by", sa.Text(), nullable=False),
+        sa.Column("noticed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.ForeignKeyConstraint(["from_identity_id"], ["identities.id"], name=op.f("fk_bumps_from_identity_id")),
+        sa.ForeignKeyConstraint(["to_identity_id"], ["identities.id"], name=op.f("fk_bumps_to_identity_id")),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_bumps_run_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_bumps")),
+    )
+    op.create_index("ix_bumps_route_noticed_at", "bumps", ["route", "noticed_at"], unique=False)
     op.create_table(
         "baseline_approvals",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
@@ -279,10 +292,25 @@ def upgrade() -> None:
         sa.Column("trip_id", sa.BigInteger(), nullable=True),
         sa.Column("rule", sa.Text(), nullable=False),
         sa.Column("outcome", sa.Text(), nullable=False),
+        sa.Column("metric", sa.Text(), nullable=False),
+        sa.Column(
+            "baseline_id",
+            sa.BigInteger(),
+            nullable=True,
+            comment="The baseline compared with; NULL where nothing could be judged.",
+        ),
+        sa.Column("baseline_value", sa.Double(), nullable=True),
+        sa.Column("change", sa.Double(), nullable=True),
         sa.Column("document", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("judged_at", sa.DateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_verdicts_run_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["trip_id"], ["trips.id"], name=op.f("fk_verdicts_trip_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_verdicts")),
     )
-    op.create_index("ix_verdicts_run_id", "verdicts", ["run_id"], unique=False)
+    op.create_index(
+        "ix_verdicts_run_id",
+        "verdicts",
+        ["run_id"],
+        unique=False,
+        postgresql_include=("trip_id", "rule", "metric", "baseline_id", "baseline_value", "change"),
+    )

@@ -64,7 +64,7 @@ class Recorder:
             return None
         recorded = Recorded(run_id, aggregate(run.domain, run.samples))
         if previous is not None and any(sample.valid for sample in run.samples):
-            recorded.bump_id = self._bump(connection, route, run, previous, now)
+            recorded.bump_id = self._bump(connection, route, run, run_id, previous, now)
         tripped = [
             rule
             for rule in self.alerting.rules
@@ -79,13 +79,15 @@ class Recorder:
         return recorded
 
     def _bump(
-        self, connection: Connection, route: Route, run: Run, previous: tuple[int, Any], now: datetime
+        self, connection: Connection, route: Route, run: Run, run_id: int, previous: tuple[int, Any], now: datetime
     ) -> int | None:
         changes = run.identity.changes_from(previous[1])
         if not changes:
             return None
         identity_id = identities.store_identity(connection, run.identity, now)
-        bump_id = identities.store_bump(connection, route.name, run.replica, previous[0], identity_id, changes, now)
+        bump_id = identities.store_bump(
+            connection, route.name, run.replica, previous[0], identity_id, changes, now, run_id
+        )
         for domain in route.domains:
             if domain != run.domain:
                 job = ProbeJob(f"bump {bump_id} {domain}", route.name, domain, run.replica, Reason.BUMP)
@@ -271,7 +273,7 @@ class Recorder:
         wanted = route.baseline.approve_after
         if wanted is None or baselines.has_approved(connection, route.name, run.domain):
             return None
-        found = baselines.first_valid_runs(connection, route.name, run.domain, run_id, wanted)
+        found = baselines.first_valid_runs(connection, run_id, wanted)
         if len(found) < wanted:
             return None
         baseline_id = baselines.create_baseline(connection, found, "specwatch", now)

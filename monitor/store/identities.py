@@ -60,10 +60,13 @@ def store_bump(
     to_id: int,
     changes: Mapping[str, tuple[Any, Any]],
     noticed_at: datetime,
+    run_id: int,
 ) -> int:
+    """Records that this run was the first to see the replica changed; returns the bump's id."""
     values = {
         "route": route,
         "replica": replica,
+        "run_id": run_id,
         "from_identity_id": from_id,
         "to_identity_id": to_id,
         "changes": {name: list(pair) for name, pair in changes.items()},

@@ -78,6 +78,14 @@ def domains_of(connection: Connection, route: str) -> list[str]:
     return list(connection.execute(statement).scalars())
 
 
+def measured_domains(connection: Connection, route: str | None = None) -> list[str]:
+    """Domains the route, or any route, has runs of, valid or not."""
+    statement = select(runs.c.domain).distinct().order_by(runs.c.domain)
+    if route is not None:
+        statement = statement.where(runs.c.route == route)
+    return list(connection.execute(statement).scalars())
+
+
 def run_started_at(connection: Connection, run_id: int) -> datetime:
     """When the run started."""
     return connection.execute(select(runs.c.started_at).where(runs.c.id == run_id)).scalar_one()

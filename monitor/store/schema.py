@@ -176,6 +176,7 @@ bumps = Table(
     _id(),
     Column("route", Text, nullable=False),
     Column("replica", Text, nullable=False),
+    Column("run_id", BigInteger, ForeignKey("runs.id"), nullable=False),
     Column("from_identity_id", BigInteger, ForeignKey("identities.id"), nullable=False),
     Column("to_identity_id", BigInteger, ForeignKey("identities.id"), nullable=False),
     Column("changes", JSONB, nullable=False),
@@ -242,10 +243,15 @@ verdicts = Table(
     Column("trip_id", BigInteger, ForeignKey("trips.id")),
     Column("rule", Text, nullable=False),
     Column("outcome", Text, nullable=False),
+    Column("metric", Text, nullable=False),
+    Column("baseline_id", BigInteger, comment="The baseline compared with; NULL where nothing could be judged."),
+    Column("baseline_value", Double),
+    Column("change", Double),
     Column("document", JSONB, nullable=False),
     _time("judged_at"),
 )
-Index("ix_verdicts_run_id", verdicts.c.run_id)
+JUDGED_COLUMNS = ("trip_id", "rule", "metric", "baseline_id", "baseline_value", "change")
+Index("ix_verdicts_run_id", verdicts.c.run_id, postgresql_include=JUDGED_COLUMNS)
 
 incidents = Table(
     "incidents",

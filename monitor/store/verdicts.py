@@ -41,6 +41,10 @@ def store_verdict(
         "trip_id": trip_id,
         "rule": rule,
         "outcome": verdict.outcome.value,
+        "metric": verdict.metric,
+        "baseline_id": verdict.baseline_id,
+        "baseline_value": verdict.baseline_value,
+        "change": None if verdict.estimate is None else verdict.estimate.change,
         "document": verdict.as_dict(),
         "judged_at": judged_at,
     }

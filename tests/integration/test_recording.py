@@ -16,7 +16,7 @@ from monitor.core.records import Identity, Reason, Run
 from monitor.errors import StoreError
 from monitor.service.jobs import LATER, QUEUE, ProbeJob, defer, queue_app
 from monitor.service.recording import MOST_CONFIRMATIONS, Recorded, Recorder
-from monitor.store import baselines, incidents
+from monitor.store import baselines, identities, incidents
 from tests.factories import (
     DOMAIN,
     IDENTITY,

@@ -176,7 +176,8 @@ def test_what_the_latest_run_could_not_see_of_the_identity_is_remembered_from_be
 def test_a_bump_reads_back_with_both_values(connection: Connection) -> None:
     before = identities.store_identity(connection, IDENTITY, START)
     after = identities.store_identity(connection, replace(IDENTITY, k=5), START)
-    bump_id = identities.store_bump(connection, ROUTE, REPLICA, before, after, {"k": (3, 5)}, START)
+    run_id = stored(connection, make_run())
+    bump_id = identities.store_bump(connection, ROUTE, REPLICA, before, after, {"k": (3, 5)}, START, run_id)
     expected = {
         "id": bump_id,
         "route": ROUTE,
