@@ -138,6 +138,20 @@ def upgrade() -> None:
         sa.Column("ttft_seconds_p95", sa.Double(), nullable=True),
         sa.Column("tokens_per_second_p50", sa.Double(), nullable=True),
         sa.Column("tokens_per_second_p95", sa.Double(), nullable=True),
+        sa.Column(
+            "judged_metric",
+            sa.Text(),
+            nullable=True,
+            comment="Of the verdict on this run alone that saw the largest fall; else NULL.",
+        ),
+        sa.Column(
+            "baseline_id",
+            sa.BigInteger(),
+            nullable=True,
+            comment="It judged the run; no foreign key, since a baseline names runs itself.",
+        ),
+        sa.Column("baseline_value", sa.Double(), nullable=True),
+        sa.Column("change", sa.Double(), nullable=True),
         sa.Column("regime", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("warnings", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.ForeignKeyConstraint(["identity_id"], ["identities.id"], name=op.f("fk_runs_identity_id")),
@@ -166,6 +180,10 @@ def upgrade() -> None:
             "ttft_seconds_p50",
             "tokens_per_second_p50",
             "identity_id",
+            "judged_metric",
+            "baseline_id",
+            "baseline_value",
+            "change",
         ),
     )
     op.create_index(
@@ -292,25 +310,10 @@ def upgrade() -> None:
         sa.Column("trip_id", sa.BigInteger(), nullable=True),
         sa.Column("rule", sa.Text(), nullable=False),
         sa.Column("outcome", sa.Text(), nullable=False),
-        sa.Column("metric", sa.Text(), nullable=False),
-        sa.Column(
-            "baseline_id",
-            sa.BigInteger(),
-            nullable=True,
-            comment="The baseline compared with; NULL where nothing could be judged.",
-        ),
-        sa.Column("baseline_value", sa.Double(), nullable=True),
-        sa.Column("change", sa.Double(), nullable=True),
         sa.Column("document", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("judged_at", sa.DateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_verdicts_run_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["trip_id"], ["trips.id"], name=op.f("fk_verdicts_trip_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_verdicts")),
     )
-    op.create_index(
-        "ix_verdicts_run_id",
-        "verdicts",
-        ["run_id"],
-        unique=False,
-        postgresql_include=("trip_id", "rule", "metric", "baseline_id", "baseline_value", "change"),
-    )
+    op.create_index("ix_verdicts_run_id", "verdicts", ["run_id"], unique=False)

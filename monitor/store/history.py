@@ -1,7 +1,4 @@
-"""Historical figures by route and domain: two queries over indexes that hold every column they need, and a few rows.
-
-What verdicts said of the same runs is a second query, so that runs nobody judged are read as fast as ever.
-"""
+"""Historical figures by route and domain: one query over an index that holds every column it needs."""
 
 from __future__ import annotations
 
@@ -11,24 +8,15 @@ from sqlalchemy import Double, case, cast, func, literal_column, select
 
 from monitor.core.figures import HISTORY_METRICS
 from monitor.store.events import mark_events
-from monitor.store.schema import identities, runs, verdicts
+from monitor.store.schema import identities, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
-    from sqlalchemy import ColumnElement, Connection, Row, Select
+    from sqlalchemy import ColumnElement, Connection, Select
 
 WORK_MEMORY = "32MB"
 """For the transaction that asks: with Postgres' default of 4 MB a year of one route is sorted on disk, not hashed."""
-NOT_JUDGED: dict[str, Any] = {
-    "runs_judged": 0,
-    "rule": None,
-    "metric": None,
-    "baseline_id": None,
-    "baseline_value": None,
-    "change": None,
-}
 
 
 def history(
@@ -44,14 +32,12 @@ def history(
     """Rows oldest first, one per bucket, domain, source and K: figures of different sources or K are never pooled.
 
     Counts are pooled over the valid runs of a bucket (token-weighted); prompt means and times are averages over runs.
-    What was judged is of the last baseline that judged runs of the bucket, by the rule that saw the largest fall.
+    Of what was judged a bucket has the geometric mean over its runs, unless several baselines or metrics judged them.
     `zone` is the IANA name that hours, days and weeks begin in. By identity rows have the identity, by run the events.
     """
     connection.execute(select(func.set_config("work_mem", WORK_MEMORY, True)))
-    asked = (route, domain, since, until, group_by, zone)
-    judged = _last_baseline(connection.execute(judged_statement(*asked)).all())
-    found = connection.execute(history_statement(*asked)).all()
-    rows = [{**_document(row, group_by), **judged.get(_key(row), NOT_JUDGED)} for row in found]
+    statement = history_statement(route, domain, since, until, group_by, zone)
+    rows = [_document(row, group_by) for row in connection.execute(statement)]
     if group_by == "identity":
         _name_identities(connection, rows)
     if group_by == "run":
@@ -81,7 +67,7 @@ def history_statement(
             c.k,
             func.min(c.started_at).label("first_at"),
             func.max(c.started_at).label("last_at"),
-            case((func.min(c.identity_id) == func.max(c.identity_id), func.min(c.identity_id))).label("identity_id"),
+            _only(c.identity_id).label("identity_id"),
             func.count().filter(c.valid).label("runs_valid"),
             func.count().label("runs_total"),
             (1 + accepted / func.nullif(steps, 0)).label("acceptance_length"),
@@ -91,64 +77,33 @@ def history_statement(
             case((c.source != "stream", func.least(1.0, steps / func.nullif(decode_steps, 0)))).label("coverage"),
             func.avg(c.ttft_seconds_p50).filter(c.valid).label("ttft_seconds_p50"),
             func.avg(c.tokens_per_second_p50).filter(c.valid).label("tokens_per_second_p50"),
+            func.count(c.change).label("runs_judged"),
+            _only(c.judged_metric).label("metric"),
+            _only(c.baseline_id).label("baseline_id"),
+            func.exp(func.avg(func.ln(c.baseline_value))).label("baseline_value"),
+            func.exp(func.avg(func.ln(1 + c.change))).label("ratio"),
         )
+        .where(c.route == route)
         .group_by(*keys)
         .order_by(literal_column("first_at"), c.domain)
     )
-    return _within(statement, route, domain, since, until)
-
-
-def judged_statement(
-    route: str,
-    domain: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    group_by: str,
-    zone: str,
-) -> Select[Any]:
-    """What rules said of each run alone, per rule and baseline: geometric means over the judged runs of a bucket.
-
-    Guarantee: reads only ix_runs_route_started_at and ix_verdicts_run_id (its plan is tested).
-    """
-    c = runs.c
-    bucket = _bucket(group_by, zone)
-    statement = (
-        select(
-            bucket.label("bucket"),
-            c.domain,
-            c.source,
-            c.k,
-            verdicts.c.rule,
-            verdicts.c.metric,
-            verdicts.c.baseline_id,
-            func.count().label("runs_judged"),
-            func.max(c.id).label("last_run_id"),
-            func.exp(func.avg(func.ln(verdicts.c.baseline_value))).label("baseline_value"),
-            (func.exp(func.avg(func.ln(1 + verdicts.c.change))) - 1).label("change"),
-        )
-        .join(verdicts, verdicts.c.run_id == c.id)
-        .where(verdicts.c.trip_id.is_(None), verdicts.c.change.is_not(None))
-        .group_by(bucket, c.domain, c.source, c.k, verdicts.c.rule, verdicts.c.metric, verdicts.c.baseline_id)
-    )
-    return _within(statement, route, domain, since, until)
-
-
-def _within(
-    statement: Select[Any], route: str, domain: str | None, since: datetime | None, until: datetime | None
-) -> Select[Any]:
-    statement = statement.where(runs.c.route == route)
     if domain is not None:
-        statement = statement.where(runs.c.domain == domain)
+        statement = statement.where(c.domain == domain)
     if since is not None:
-        statement = statement.where(runs.c.started_at >= since)
+        statement = statement.where(c.started_at >= since)
     if until is not None:
-        statement = statement.where(runs.c.started_at < until)
+        statement = statement.where(c.started_at < until)
     return statement
 
 
 def _sum(column: ColumnElement[Any], *where: ColumnElement[bool]) -> ColumnElement[Any]:
     """Over valid runs, as a float: counts stay far below 2^53, and exact numerics are slow to divide and to read."""
     return cast(func.sum(column).filter(runs.c.valid, *where), Double)
+
+
+def _only(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The value that all runs of the bucket have that have one; NULL where they have several."""
+    return case((func.min(column) == func.max(column), func.min(column)))
 
 
 def _bucket(group_by: str, zone: str) -> ColumnElement[Any]:
@@ -159,16 +114,6 @@ def _bucket(group_by: str, zone: str) -> ColumnElement[Any]:
     return func.date_trunc(group_by, runs.c.started_at, zone)
 
 
-def _key(row: Row[Any]) -> tuple[Any, ...]:
-    return (row.bucket, row.domain, row.source, row.k)
-
-
-def _last_baseline(found: Sequence[Row[Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Bucket → what its last baseline says of it: comparisons with different baselines are not pooled either."""
-    ordered = sorted(found, key=lambda row: (row.last_run_id, row.baseline_id, -row.change))
-    return {_key(row): {name: getattr(row, name) for name in NOT_JUDGED} for row in ordered}
-
-
 def _name_identities(connection: Connection, rows: list[dict[str, Any]]) -> None:
     statement = select(identities.c.id, identities.c.document)
     wanted = statement.where(identities.c.id.in_({row["bucket"] for row in rows}))
@@ -177,7 +122,7 @@ def _name_identities(connection: Connection, rows: list[dict[str, Any]]) -> None
         row["identity"] = documents[row["bucket"]]
 
 
-def _document(row: Row[Any], group_by: str) -> dict[str, Any]:
+def _document(row: Any, group_by: str) -> dict[str, Any]:
     return {
         "bucket": row.bucket.isoformat() if hasattr(row.bucket, "isoformat") else row.bucket,
         "group_by": group_by,
@@ -190,4 +135,18 @@ def _document(row: Row[Any], group_by: str) -> dict[str, Any]:
         "runs_valid": row.runs_valid,
         "runs_total": row.runs_total,
         **{metric: getattr(row, metric) for metric in HISTORY_METRICS},
+        **_judged(row),
+    }
+
+
+def _judged(row: Any) -> dict[str, Any]:
+    """What judging saw, in the words of a verdict; changes from different baselines have no mean."""
+    comparable = row.metric is not None and row.baseline_id is not None
+    return {
+        "runs_judged": row.runs_judged,
+        "metric": row.metric,
+        "baseline_id": row.baseline_id,
+        "value": row.baseline_value * row.ratio if comparable else None,
+        "baseline_value": row.baseline_value if comparable else None,
+        "change": row.ratio - 1 if comparable else None,
     }

@@ -108,6 +108,10 @@ runs = Table(
     Column("ttft_seconds_p95", Double),
     Column("tokens_per_second_p50", Double),
     Column("tokens_per_second_p95", Double),
+    Column("judged_metric", Text, comment="Of the verdict on this run alone that saw the largest fall; else NULL."),
+    Column("baseline_id", BigInteger, comment="It judged the run; no foreign key, since a baseline names runs itself."),
+    Column("baseline_value", Double),
+    Column("change", Double),
     Column("regime", JSONB, nullable=False),
     Column("warnings", JSONB, nullable=False),
     Column("acceptance_by_source", JSONB, nullable=False, server_default=text("'{}'")),
@@ -128,6 +132,10 @@ HISTORY_COLUMNS = (
     "ttft_seconds_p50",
     "tokens_per_second_p50",
     "identity_id",
+    "judged_metric",
+    "baseline_id",
+    "baseline_value",
+    "change",
 )
 Index(
     "ix_runs_route_started_at",
@@ -243,15 +251,10 @@ verdicts = Table(
     Column("trip_id", BigInteger, ForeignKey("trips.id")),
     Column("rule", Text, nullable=False),
     Column("outcome", Text, nullable=False),
-    Column("metric", Text, nullable=False),
-    Column("baseline_id", BigInteger, comment="The baseline compared with; NULL where nothing could be judged."),
-    Column("baseline_value", Double),
-    Column("change", Double),
     Column("document", JSONB, nullable=False),
     _time("judged_at"),
 )
-JUDGED_COLUMNS = ("trip_id", "rule", "metric", "baseline_id", "baseline_value", "change")
-Index("ix_verdicts_run_id", verdicts.c.run_id, postgresql_include=JUDGED_COLUMNS)
+Index("ix_verdicts_run_id", verdicts.c.run_id)
 
 incidents = Table(
     "incidents",

@@ -15,14 +15,12 @@ from monitor.core.incidents import IncidentState, Transition, on_confirmed
 from monitor.core.judge import Line, judge_run
 from monitor.core.records import Counts, Source
 from monitor.store import baselines, identities, incidents, runs
-from monitor.store.history import history, history_statement, judged_statement
+from monitor.store.history import history, history_statement
 from monitor.store.verdicts import store_verdict
 from tests.factories import DOMAIN, IDENTITY, REPLICA, ROUTE, START, Lengths, make_run, make_sample
-from tests.many_runs import judge_many_runs, store_many_runs
+from tests.many_runs import store_many_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sqlalchemy import Connection, Select
 
     from monitor.store.database import Database
@@ -64,9 +62,9 @@ def test_by_run_each_run_is_a_row_with_its_own_figures(connection: Connection) -
         "ttft_seconds_p50": 0.05,
         "tokens_per_second_p50": 250.0,
         "runs_judged": 0,
-        "rule": None,
         "metric": None,
         "baseline_id": None,
+        "value": None,
         "baseline_value": None,
         "change": None,
         "events": [],
@@ -218,20 +216,33 @@ def judged(connection: Connection, lengths: Lengths, baseline_id: int, at: datet
 def test_a_run_that_was_judged_shows_its_baseline_and_the_change_from_it(connection: Connection) -> None:
     baseline_id = baselines.create_baseline(connection, [stored(connection, [2.0, 3.0] * 12)], "ann", START)
     judged(connection, [1.6, 2.4] * 12, baseline_id, START + HOUR)
-    names = ("runs_judged", "rule", "metric", "baseline_id", "baseline_value", "change")
+    names = ("runs_judged", "metric", "baseline_id", "value", "baseline_value", "change")
     before, now = shown(connection, *names)
     assert before == (0, None, None, None, None, None)
-    assert now[:4] == (1, "drop", "acceptance_length", baseline_id)
-    assert now[4:] == pytest.approx((math.sqrt(6), -0.2))
+    assert now[:3] == (1, "acceptance_length", baseline_id)
+    assert now[3:] == pytest.approx((0.8 * math.sqrt(6), math.sqrt(6), -0.2))
 
 
-def test_changes_are_pooled_as_ratios_and_over_the_last_baseline_only(connection: Connection) -> None:
+def test_of_several_verdicts_on_a_run_alone_history_keeps_the_largest_fall(connection: Connection) -> None:
+    high, low = (
+        baselines.create_baseline(connection, [stored(connection, length)], "ann", START) for length in (2.5, 2.0)
+    )
+    run_id = judged(connection, 2.0, low, START + HOUR)
+    candidate = runs.candidate(connection, run_id, LINE.metric)
+    for baseline_id, trip_id in ((high, None), (low, None)):
+        verdict = judge_run(candidate, baselines.reference_by_id(connection, baseline_id, LINE.metric), LINE)
+        store_verdict(connection, run_id, "late", verdict, START + HOUR, trip_id)
+    assert shown(connection, "baseline_id", "change")[-1] == (high, pytest.approx(-0.2))
+
+
+def test_changes_are_pooled_as_ratios_and_never_over_different_baselines(connection: Connection) -> None:
     first, second = (baselines.create_baseline(connection, [stored(connection)], "ann", START) for _ in range(2))
-    judged(connection, 1.2, first, START + HOUR)
     for hours, length in ((2, 2.4 * 0.5), (3, 2.4)):
         judged(connection, length, second, START + hours * HOUR)
     names = ("runs_judged", "baseline_id", "baseline_value", "change")
     assert shown(connection, *names, group_by="day") == [(2, second, pytest.approx(2.4), pytest.approx(0.5**0.5 - 1))]
+    judged(connection, 1.2, first, START + HOUR)
+    assert shown(connection, *names, group_by="day") == [(3, None, None, None)]
 
 
 def events(connection: Connection, **asked: Any) -> list[list[str]]:
@@ -270,9 +281,8 @@ def ninety_days(database: Database) -> Database:
     """Eight routes of two domains: 51,840 runs, as they lie in the store once autovacuum has been by."""
     with database.transaction() as connection:
         store_many_runs(connection, routes=8, domains=2, runs_each=3240, until=START)
-        judge_many_runs(connection, baseline_id=1, judged_at=START)
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("VACUUM ANALYZE runs, verdicts"))
+        connection.execute(text("VACUUM ANALYZE runs"))
     return database
 
 
@@ -290,20 +300,11 @@ def plan_of(database: Database, statement: Select[Any]) -> list[tuple[str, str |
     return nodes(document[0]["Plan"])
 
 
-@pytest.mark.parametrize(
-    ("ask", "indexes"),
-    [
-        (history_statement, {"ix_runs_route_started_at"}),
-        (judged_statement, {"ix_runs_route_started_at", "ix_verdicts_run_id"}),
-    ],
-)
-def test_ninety_days_of_a_route_are_read_from_indexes_alone(
-    ninety_days: Database, ask: Callable[..., Select[Any]], indexes: set[str]
-) -> None:
+def test_ninety_days_of_a_route_are_read_from_the_index_alone(ninety_days: Database) -> None:
     for group_by, domain in (("hour", None), ("day", None), ("week", "domain-2"), ("identity", None)):
-        statement = ask("route-1", domain, START - 90 * DAY, START, group_by, "Europe/Berlin")
+        statement = history_statement("route-1", domain, START - 90 * DAY, START, group_by, "Europe/Berlin")
         kinds = plan_of(ninety_days, statement)
-        assert {index for kind, index in kinds if kind == "Index Only Scan"} == indexes
+        assert ("Index Only Scan", "ix_runs_route_started_at") in kinds
         assert not [kind for kind, _ in kinds if kind in ("Seq Scan", "Bitmap Heap Scan", "Index Scan")]
 
 
