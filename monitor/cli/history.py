@@ -113,10 +113,10 @@ def history(
 
     zone = zone or local_zone()
     with context.database() as database, database.transaction() as connection:
-        require_recorded(connection, route, None)
+        require_route(connection, route)
         rows = read_history(connection, route, domain=domain, since=since, until=until, group_by=group_by, zone=zone)
-        if not rows:
-            require_recorded(connection, route, domain)
+        if domain is not None and not rows:
+            require_domain(connection, route, domain)
     columns = history_columns(group_by, metrics or SHOWN_BY_DEFAULT, zone)
     below = [BELOW, *(_legend(rows) if group_by == "identity" else ())]
     emit(rows, columns, format_, f"no runs of route {route} in this window", "\n".join(below))
@@ -174,16 +174,27 @@ def _legend(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def require_recorded(connection: Connection, route: str | None, domain: str | None) -> None:
-    """Raises UsageError for a route or domain nothing was recorded of: an empty answer would look like good news."""
-    from monitor.store.runs import measured_domains, measured_routes
+def require_route(connection: Connection, route: str) -> None:
+    """Raises UsageError for a route nothing was ever recorded of: an empty answer would look like good news."""
+    from monitor.store.runs import measured_routes
 
-    if route is not None and route not in (known := measured_routes(connection)):
-        listed = f"recorded are: {', '.join(known)}" if known else "nothing has been recorded yet"
-        raise UsageError(f"there is no route {route} in this store; {listed}")
-    if domain is not None and domain not in (known := measured_domains(connection, route)):
-        listed = f"recorded are: {', '.join(known)}" if known else "nothing has been recorded yet"
-        raise UsageError(f"there is no domain {domain}{f' of route {route}' if route else ''} in this store; {listed}")
+    known = measured_routes(connection)
+    if route not in known:
+        raise UsageError(f"there is no route {route} in this store; {_recorded(known)}")
+
+
+def require_domain(connection: Connection, route: str | None, domain: str) -> None:
+    """Raises UsageError for a domain nothing was ever recorded of, on this route or on any."""
+    from monitor.store.runs import measured_domains
+
+    known = measured_domains(connection, route)
+    if domain not in known:
+        of = "" if route is None else f" of route {route}"
+        raise UsageError(f"there is no domain {domain}{of} in this store; {_recorded(known)}")
+
+
+def _recorded(known: Sequence[str]) -> str:
+    return f"recorded are: {', '.join(known)}" if known else "nothing has been recorded yet"
 
 
 def local_zone() -> str:
@@ -225,8 +236,10 @@ def runs(context: Context, route: str | None, domain: str | None, limit: int, fo
 
     with context.database() as database, database.transaction() as connection:
         rows = list_runs(connection, route, domain, limit)
-        if not rows:
-            require_recorded(connection, route, domain)
+        if route is not None and not rows:
+            require_route(connection, route)
+        if domain is not None and not rows:
+            require_domain(connection, route, domain)
     emit(rows, run_columns(), format_, "no runs yet; 'specwatch serve' makes them")
 
 
@@ -315,7 +328,7 @@ def _judged(verdict: Mapping[str, Any]) -> str:
         return ""
     now, before = (figure(verdict["metric"], verdict[name]) for name in ("value", "baseline_value"))
     return (
-        f", {now} is {change(verdict['change'])} of {before} of baseline {verdict['baseline_id']}, "
+        f", {now}, {change(verdict['change'])} from {before} of baseline {verdict['baseline_id']}, "
         f"geometric means over {verdict['prompts']} prompts"
     )
 

@@ -111,7 +111,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) ->
     if same:
         click.echo(" · ".join(f"{heading} {text}" for heading, text in same.items()) + "\n")
     columns = [column for column in columns if column.heading not in same]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for column in columns:
         side: Literal["left", "right"] = "right" if column.right else "left"
         table.add_column(column.heading, justify=side, no_wrap=column.right or column.whole, overflow="fold")
