@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from monitor.store.runs import store_identity
+from monitor.store.identities import store_identity
 from tests.factories import IDENTITY
 
 if TYPE_CHECKING:
@@ -19,22 +19,24 @@ INSERT INTO runs (key, route, domain, replica, reason, identity_id, prompt_set_h
     finished_at, valid, invalid_reason, source, k, acceptance_length, acceptance_length_prompt_mean, acceptance_rate,
     survival, tokens_per_step, coverage, steps, drafted, accepted, decode_steps, completion_tokens, requests,
     prompts_valid, prompts_total, invalid_reasons, ttft_seconds_p50, ttft_seconds_p95, tokens_per_second_p50,
-    tokens_per_second_p95, regime, warnings)
+    tokens_per_second_p95, judged_metric, baseline_id, baseline_value, change, regime, warnings)
 SELECT 'slot ' || r || ' ' || d || ' ' || n, 'route-' || r, 'domain-' || d, 'http://vllm-' || r,
     'scheduled', :identity_id, 'set-1', 4, CAST(:sampling AS jsonb),
     CAST(:until AS timestamptz) - (:runs_each - n + 1) * interval '40 minutes' + d * interval '3 minutes',
     CAST(:until AS timestamptz) - (:runs_each - n + 1) * interval '40 minutes' + d * interval '4 minutes',
     n % 200 <> 0, CASE WHEN n % 200 = 0 THEN 'busy' END, 'request', 3, 2.4, 2.41, 0.467, '{.7,.45,.25}', 2.4, 1,
-    1200, 3600, 1680 + n % 50, 1200, 2912, 32, 32, 32, '{}', 0.05 + n % 7 * 0.001, 0.09, 180, 260, '{}', '[]'
+    1200, 3600, 1680 + n % 50, 1200, 2912, 32, 32, 32, '{}', 0.05 + n % 7 * 0.001, 0.09, 180, 260,
+    CASE WHEN n % 200 <> 0 THEN 'acceptance_length' END, CASE WHEN n % 200 <> 0 THEN 1 END,
+    CASE WHEN n % 200 <> 0 THEN 2.4 END, CASE WHEN n % 200 <> 0 THEN n % 7 * 0.01 - 0.03 END, '{}', '[]'
 FROM generate_series(1, :runs_each) n, generate_series(1, :routes) r, generate_series(1, :domains) d
 ORDER BY n, d, r
 """
 
 
 def store_many_runs(connection: Connection, *, routes: int, domains: int, runs_each: int, until: datetime) -> None:
-    """`runs_each` runs of every route-1… and domain-1…, one every 40 minutes, the last at `until`; 1 in 200 invalid.
+    """`runs_each` runs of every route-1… and domain-1…, one every 40 minutes, the last at `until`.
 
-    They have no samples: nothing that is tested with so many runs reads them.
+    One in 200 is invalid, the others are judged. They have no samples: nothing tested with so many runs reads them.
     """
     values = {
         "identity_id": store_identity(connection, IDENTITY, until),

@@ -70,21 +70,17 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_baselines")),
     )
     op.create_index("ix_baselines_route_domain", "baselines", ["route", "domain"], unique=False)
-    op.create_table(
-        "bumps",
-        sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
-        sa.Column("route", sa.Text(), nullable=False),
-        sa.Column("replica", sa.Text(), nullable=False),
-        sa.Column("from_identity_id", sa.BigInteger(), nullable=False),
-        sa.Column("to_identity_id", sa.BigInteger(), nullable=False),
-        sa.Column("changes", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
-        sa.Column("noticed_by", sa.Text(), nullable=False),
-        sa.Column("noticed_at", sa.DateTime(timezone=True), nullable=False),
-        sa.ForeignKeyConstraint(["from_identity_id"], ["identities.id"], name=op.f("fk_bumps_from_identity_id")),
-        sa.ForeignKeyConstraint(["to_identity_id"], ["identities.id"], name=op.f("fk_bumps_to_identity_id")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_bumps")),
+    op.execute(
+        """
+        CREATE FUNCTION refuse_to_change_baselines() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            RAISE EXCEPTION 'baseline % is immutable: create another and approve it', OLD.id;
+        END $$;
+        CREATE TRIGGER baselines_are_immutable BEFORE UPDATE OR DELETE ON baselines FOR EACH ROW
+        WHEN (current_setting('specwatch.forget_route', true) IS DISTINCT FROM OLD.route)
+        EXECUTE FUNCTION refuse_to_change_baselines();
+        """
     )
-    op.create_index("ix_bumps_route_noticed_at", "bumps", ["route", "noticed_at"], unique=False)
     op.create_table(
         "incident_events",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
@@ -142,6 +138,20 @@ def upgrade() -> None:
         sa.Column("ttft_seconds_p95", sa.Double(), nullable=True),
         sa.Column("tokens_per_second_p50", sa.Double(), nullable=True),
         sa.Column("tokens_per_second_p95", sa.Double(), nullable=True),
+        sa.Column(
+            "judged_metric",
+            sa.Text(),
+            nullable=True,
+            comment="Of the verdict on this run alone that saw the largest fall; else NULL.",
+        ),
+        sa.Column(
+            "baseline_id",
+            sa.BigInteger(),
+            nullable=True,
+            comment="It judged the run; no foreign key, since a baseline names runs itself.",
+        ),
+        sa.Column("baseline_value", sa.Double(), nullable=True),
+        sa.Column("change", sa.Double(), nullable=True),
         sa.Column("regime", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("warnings", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.ForeignKeyConstraint(["identity_id"], ["identities.id"], name=op.f("fk_runs_identity_id")),
@@ -170,6 +180,10 @@ def upgrade() -> None:
             "ttft_seconds_p50",
             "tokens_per_second_p50",
             "identity_id",
+            "judged_metric",
+            "baseline_id",
+            "baseline_value",
+            "change",
         ),
     )
     op.create_index(
@@ -179,6 +193,23 @@ def upgrade() -> None:
     op.create_index(
         "ix_runs_trip_id", "runs", ["trip_id"], unique=False, postgresql_where=sa.text("trip_id IS NOT NULL")
     )
+    op.create_table(
+        "bumps",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
+        sa.Column("route", sa.Text(), nullable=False),
+        sa.Column("replica", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.BigInteger(), nullable=False),
+        sa.Column("from_identity_id", sa.BigInteger(), nullable=False),
+        sa.Column("to_identity_id", sa.BigInteger(), nullable=False),
+        sa.Column("changes", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("noticed_by", sa.Text(), nullable=False),
+        sa.Column("noticed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.ForeignKeyConstraint(["from_identity_id"], ["identities.id"], name=op.f("fk_bumps_from_identity_id")),
+        sa.ForeignKeyConstraint(["to_identity_id"], ["identities.id"], name=op.f("fk_bumps_to_identity_id")),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_bumps_run_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_bumps")),
+    )
+    op.create_index("ix_bumps_route_noticed_at", "bumps", ["route", "noticed_at"], unique=False)
     op.create_table(
         "baseline_approvals",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.output import RECORD_ID, Column, document_format_option, emit, format_option, local_time
-from monitor.core.format import figure
+from monitor.cli.output import RECORD_ID, Column, document_format_option, emit, format_option, local_time, time_column
+from monitor.core.format import NOTHING, count, figure
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 RECOMMENDED_RUNS = 10
 """Fewer are allowed and said (docs/statistics.md)."""
+BELOW = "AL: geometric mean over the prompts, the figure that judging uses."
 
 
 @click.group()
@@ -103,8 +104,9 @@ def _line(made: dict[str, Any], *, approved: bool) -> str:
     runs = len(made["run_ids"])
     few = "" if runs >= RECOMMENDED_RUNS else f" ({RECOMMENDED_RUNS} are recommended)"
     state = "approved" if approved else f"not approved: 'specwatch baseline approve {made['id']}'"
-    length = figure("acceptance_length", made["acceptance_length_prompt_mean"])
-    return f"baseline {made['id']} of {made['route']} · {made['domain']}: AL {length}, {runs} runs{few}, {state}"
+    length = figure("acceptance_length", made["acceptance_length_geometric_mean"])
+    head = f"baseline {made['id']} of {made['route']} · {made['domain']}: AL {length} (geometric mean"
+    return f"{head} over {count(made['prompts'], 'prompt')}), {count(runs, 'run')}{few}, {state}"
 
 
 @baseline.command()
@@ -116,11 +118,16 @@ def approve(context: Context, baseline_ids: tuple[int, ...], by: str, why: str) 
     """Judge runs by these baselines from now on; the approval is a row of its own."""
     from monitor.store import baselines
 
+    lines = []
     with context.database() as database, database.transaction() as connection:
         for baseline_id in baseline_ids:
-            baselines.approve_baseline(connection, baseline_id, by, why, datetime.now(UTC))
-    for baseline_id in baseline_ids:
-        click.echo(f"baseline {baseline_id} approved by {by}")
+            before = baselines.approve_baseline(connection, baseline_id, by, why, datetime.now(UTC))
+            if before is None:
+                lines.append(f"baseline {baseline_id} approved by {by}")
+            else:
+                at = local_time(before.approved_at.isoformat())
+                lines.append(f"baseline {baseline_id} was already approved by {before.approved_by} at {at}")
+    click.echo("\n".join(lines))  # only what is committed is claimed
 
 
 @baseline.command(name="list")
@@ -134,23 +141,21 @@ def list_(context: Context, route: str | None, domain: str | None, format_: str)
 
     with context.database() as database, database.transaction() as connection:
         rows = list_baselines(connection, route, domain)
-    emit(rows, COLUMNS, format_, "no baselines; 'specwatch baseline create ROUTE' makes one")
+    emit(rows, list_columns(), format_, "no baselines; 'specwatch baseline create ROUTE' makes one", BELOW)
 
 
-COLUMNS = [
-    Column("id", lambda row: str(row["id"]), right=True),
-    Column("route", lambda row: row["route"]),
-    Column("domain", lambda row: row["domain"]),
-    Column("AL/prompt", lambda row: figure("acceptance_length", row["acceptance_length_prompt_mean"]), right=True),
-    Column("runs", lambda row: str(len(row["run_ids"])), right=True),
-    Column("K", lambda row: "–" if row["k"] is None else str(row["k"]), right=True),
-    Column("source", lambda row: row["source"]),
-    Column("created", lambda row: local_time(row["created_at"])),
-    Column(
-        "approved",
-        lambda row: "no" if row["approved_at"] is None else f"{local_time(row['approved_at'])} by {row['approved_by']}",
-    ),
-]
+def list_columns() -> list[Column]:
+    return [
+        Column("id", lambda row: str(row["id"]), right=True),
+        Column("route", lambda row: row["route"], once=True),
+        Column("domain", lambda row: row["domain"], once=True),
+        Column("AL", lambda row: figure("acceptance_length", row["acceptance_length_geometric_mean"]), right=True),
+        Column("runs", lambda row: str(len(row["run_ids"])), right=True),
+        Column("K", lambda row: NOTHING if row["k"] is None else str(row["k"]), right=True, once=True),
+        Column("source", lambda row: row["source"], once=True),
+        time_column("approved", "approved_at"),
+        Column("by", lambda row: row["approved_by"] or NOTHING),
+    ]
 
 
 @baseline.command()

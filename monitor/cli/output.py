@@ -1,4 +1,7 @@
-"""Shows documents: as a table that fits the terminal, as JSON, as CSV or as Markdown. Times are local, with zone."""
+"""Shows documents: as a table that fits the terminal, as JSON, as CSV or as Markdown.
+
+Times are local; a table says their zone in the heading, and in a cell only where it is another (summer and winter).
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,22 @@ import csv
 import io
 import json
 import sys
+import textwrap
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from monitor.core.format import NOTHING
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import tzinfo
 
+WIDE_ENOUGH = 10_000
+"""Columns where nothing says how many there are: in a pipe or a file no row is broken."""
+UNBROKEN = "\u00a0"
 FORMATS = ("table", "json", "csv", "markdown")
 
 format_option = click.option(
@@ -52,10 +62,32 @@ class Column:
     right: bool = False
     whole: bool = False
     """Never broken over two lines: times and numbers."""
+    once: bool = False
+    """Said once above a table where it is the same in every row."""
 
 
-def emit(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], format_: str, nothing: str) -> None:
-    """Prints the rows. JSON and CSV hold the documents whole; `nothing` is said on stderr when there are none."""
+def time_column(heading: str, name: str, *, date: bool = False, zone: tzinfo | None = None) -> Column:
+    """When: to the minute (`date`: to the day), without the year while it is this one; JSON and CSV have it all."""
+    now = datetime.now(zone).astimezone(zone)
+
+    def text(row: Mapping[str, Any]) -> str:
+        if row[name] is None:
+            return NOTHING
+        at = datetime.fromisoformat(row[name]).astimezone(zone)
+        day = at.strftime("%m-%d" if at.year == now.year and not date else "%Y-%m-%d")
+        other_zone = "" if at.tzname() == now.tzname() else f" {at.tzname()}"
+        return day if date else f"{day} {at:%H:%M}{other_zone}"
+
+    return Column(f"{heading} ({now.tzname()})", text, whole=True)
+
+
+def emit(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], format_: str, nothing: str, below: str = ""
+) -> None:
+    """Prints the rows. JSON and CSV hold the documents whole; `nothing` is said on stderr when there are none.
+
+    `below` explains a table's columns.
+    """
     if format_ == "json":
         click.echo(json.dumps(list(rows), ensure_ascii=False, indent=2))
     elif format_ == "csv":
@@ -66,20 +98,26 @@ def emit(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], format_: 
         click.echo(_markdown(rows, columns))
     else:
         print_table(rows, columns)
+        click.echo(f"\n{below}" if below else "", nl=bool(below))
 
 
-def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], title: str | None = None) -> None:
+def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
+    """As wide as the terminal at most; as wide as it needs where no terminal is."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False)
+    same = {c.heading: c.text(rows[0]) for c in columns if c.once and rows and len({c.text(row) for row in rows}) == 1}
+    if same:
+        click.echo(" · ".join(f"{heading} {text}" for heading, text in same.items()) + "\n")
+    columns = [column for column in columns if column.heading not in same]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for column in columns:
         side: Literal["left", "right"] = "right" if column.right else "left"
         table.add_column(column.heading, justify=side, no_wrap=column.right or column.whole, overflow="fold")
     for row in rows:
         table.add_row(*(column.text(row) for column in columns))
-    width = None if sys.stdout is not None and sys.stdout.isatty() else 120
+    width = None if sys.stdout is not None and sys.stdout.isatty() else WIDE_ENOUGH
     console = Console(width=width, highlight=False)
     with console.capture() as shown:
         console.print(table)
@@ -89,8 +127,21 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], ti
 def local_time(value: str | None) -> str:
     """An ISO time as local wall time with its zone."""
     if value is None:
-        return "–"
+        return NOTHING
     return datetime.fromisoformat(value).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def wrapped(label: str, *parts: str) -> str:
+    """A labelled line of a document, at most 80 columns wide and broken between its parts only where it can be."""
+    kept = " ".join(part.replace(" ", UNBROKEN) for part in parts)
+    wrapper = textwrap.TextWrapper(
+        width=80,
+        initial_indent=f"  {label:9} ",
+        subsequent_indent=" " * 12,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return "\n".join(wrapper.wrap(kept)).replace(UNBROKEN, " ")
 
 
 def parse_time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> datetime | None:

@@ -18,9 +18,10 @@ _INTRODUCTION = """\
 
 Made by `make docs` from the commands themselves; change the descriptions there.
 
-Times are shown in the local zone and name it. `--format json` and `csv` hold every field, in the shapes of
-[json.md](json.md); `table` and `markdown` hold the columns that fit. Messages for people go to stderr, results to
-stdout.
+Times are shown in the local zone, which a table names in its heading. `--format json` and `csv` hold every field, in
+the shapes of [json.md](json.md); `table` and `markdown` hold the columns that fit. What is the same in every row of a
+table, such as K and the source, is said once above it; in a pipe no row is broken. Messages for people go to stderr,
+results to stdout.
 """
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.output import Column, emit, format_option, local_time
+from monitor.cli.output import Column, emit, format_option, time_column
 from monitor.core.figures import mixed
-from monitor.core.format import NOTHING, figure, survival_text
+from monitor.core.format import NOTHING, change, figure
 from monitor.core.standing import standing, worst_change
 
 if TYPE_CHECKING:
@@ -50,11 +50,9 @@ def routes(context: Context, format_: str) -> None:
         Column("domain", lambda row: row["domain"]),
         Column("AL", lambda row: figure("acceptance_length", row["acceptance_length"]), right=True),
         Column("AR", lambda row: figure("acceptance_rate", row["acceptance_rate"]), right=True),
-        Column("survival", lambda row: survival_text(row["survival"])),
-        Column("tok/step", lambda row: figure("tokens_per_step", row["tokens_per_step"]), right=True),
-        Column("source", lambda row: row["source"] or "none"),
-        Column("vs baseline", lambda row: NOTHING if row["change"] is None else f"{row['change']:+.1%}", right=True),
-        Column("last valid run", lambda row: local_time(row["finished_at"]), whole=True),
+        Column("vs baseline", lambda row: change(row["change"]), right=True),
+        time_column("measured", "finished_at"),
+        Column("source", lambda row: row["source"] or "none", once=True),
         Column("state", lambda row: row["state"]),
     ]
     emit(rows, columns, format_, "no route has been measured yet; 'specwatch serve' does")

@@ -54,8 +54,9 @@ class BaselinePolicy(StrictModel):
     approve_after: Whole | None = Field(
         default=None,
         examples=[10],
-        description="Approve the first baseline of each domain by itself from this many valid runs. Unset: none is "
-        "approved by itself, and no rule can trip until someone approves one.",
+        description="Approve the first baseline of each domain by itself from this many valid runs of one identity: "
+        "after a change the count begins anew. Unset: none is approved by itself, and no rule can trip until someone "
+        "approves one.",
     )
 
 

@@ -11,7 +11,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from monitor.core.statistics import PairedEstimate, paired_estimate, pooled_differences
+from monitor.core.statistics import PairedEstimate, geometric_mean, paired_estimate, pooled_differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -198,8 +198,7 @@ def _judged(
     estimate: PairedEstimate,
 ) -> Verdict:
     seen = {question for candidate in candidates for question in candidate.values}
-    shared = [math.log(value) for question, value in reference.values.items() if question in seen]
-    baseline_value = math.exp(sum(shared) / len(shared))
+    baseline_value = geometric_mean(value for question, value in reference.values.items() if question in seen) or 0.0
     return Verdict(
         outcome=outcome,
         reason=reason,

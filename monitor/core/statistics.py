@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 SD_FLOOR = 0.02
 """Least prompt-level spread believed (docs/statistics.md): greedy replays can repeat exactly and give sd = 0."""
@@ -120,6 +120,12 @@ def ratio_estimate(repeats: Sequence[Mapping[str, float]]) -> RatioEstimate | No
         over_passes = 1.96 * RATIO_SIGMA_UNKNOWN
     half = math.hypot(over_prompts, over_passes)
     return RatioEstimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(means), len(passes))
+
+
+def geometric_mean(values: Iterable[float]) -> float | None:
+    """The mean that judging uses: of it, a ratio of means is the mean of ratios. None for no values."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs)) if logs else None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from monitor.core import judge
 from monitor.core.figures import Aggregate, aggregate
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob, defer
-from monitor.store import baselines, incidents, outbox, runs, slots, verdicts
+from monitor.store import baselines, identities, incidents, outbox, runs, slots, verdicts
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -58,13 +58,13 @@ class Recorder:
         """All of the above; None when this job's run is stored already."""
         route = self.routes[run.route]
         slots.lock_route(connection, route.name)
-        previous = runs.last_identity(connection, route.name, run.replica)
+        previous = identities.last_identity(connection, route.name, run.replica)
         run_id = runs.store_run(connection, job.key, run, job.trip_id)
         if run_id is None:
             return None
         recorded = Recorded(run_id, aggregate(run.domain, run.samples))
         if previous is not None and any(sample.valid for sample in run.samples):
-            recorded.bump_id = self._bump(connection, route, run, previous, now)
+            recorded.bump_id = self._bump(connection, route, run, run_id, previous, now)
         tripped = [
             rule
             for rule in self.alerting.rules
@@ -79,13 +79,15 @@ class Recorder:
         return recorded
 
     def _bump(
-        self, connection: Connection, route: Route, run: Run, previous: tuple[int, Any], now: datetime
+        self, connection: Connection, route: Route, run: Run, run_id: int, previous: tuple[int, Any], now: datetime
     ) -> int | None:
         changes = run.identity.changes_from(previous[1])
         if not changes:
             return None
-        identity_id = runs.store_identity(connection, run.identity, now)
-        bump_id = runs.store_bump(connection, route.name, run.replica, previous[0], identity_id, changes, now)
+        identity_id = identities.store_identity(connection, run.identity, now)
+        bump_id = identities.store_bump(
+            connection, route.name, run.replica, previous[0], identity_id, changes, now, run_id
+        )
         for domain in route.domains:
             if domain != run.domain:
                 job = ProbeJob(f"bump {bump_id} {domain}", route.name, domain, run.replica, Reason.BUMP)
@@ -241,7 +243,7 @@ class Recorder:
             involved=known["domains"],
             last_good_run=verdicts.last_good_run(connection, route.name, run.domain, rule.name),
             baseline_runs=baselines.runs_of(connection, verdict.baseline_id) if verdict.baseline_id else None,
-            last_bump=runs.last_bump(connection, route.name),
+            last_bump=identities.last_bump(connection, route.name),
             other_changes=verdicts.last_changes(connection, route.name, rule.name),
             external_url=self.alerting.external_url,
             runbook_url=self.alerting.runbook_url,
@@ -271,7 +273,7 @@ class Recorder:
         wanted = route.baseline.approve_after
         if wanted is None or baselines.has_approved(connection, route.name, run.domain):
             return None
-        found = baselines.first_valid_runs(connection, route.name, run.domain, run_id, wanted)
+        found = baselines.first_valid_runs(connection, run_id, wanted)
         if len(found) < wanted:
             return None
         baseline_id = baselines.create_baseline(connection, found, "specwatch", now)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import func, insert, select, true
 
 from monitor.core.figures import SAMPLE_METRICS
 from monitor.core.judge import Comparability, Reference
-from monitor.core.statistics import BaselineValues, baseline_values
+from monitor.core.statistics import BaselineValues, baseline_values, geometric_mean
 from monitor.errors import UsageError
 from monitor.store.runs import candidate, comparability
 from monitor.store.schema import baseline_approvals, baselines, runs
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import ColumnElement, Connection, Row, Table
 
 
 def create_baseline(connection: Connection, run_ids: Sequence[int], created_by: str, created_at: datetime) -> int:
@@ -52,12 +52,33 @@ def create_baseline(connection: Connection, run_ids: Sequence[int], created_by: 
 
 def approve_baseline(
     connection: Connection, baseline_id: int, approved_by: str, why: str, approved_at: datetime
-) -> None:
-    """From now on runs are judged against this baseline. Raises UsageError when it does not exist."""
-    if connection.execute(select(baselines.c.id).where(baselines.c.id == baseline_id)).one_or_none() is None:
+) -> Row[Any] | None:
+    """From now on runs are judged against this baseline. Raises UsageError when it does not exist.
+
+    Returns None, or, writing nothing, the approval (`approved_by`, `approved_at`) that already is in force. One that a
+    later approval replaced is no longer: approving it again brings the baseline back.
+    """
+    row = connection.execute(select(baselines).where(baselines.c.id == baseline_id)).one_or_none()
+    if row is None:
         raise UsageError(f"there is no baseline {baseline_id}; see 'specwatch baseline list'")
+    in_force = _approval_in_force(connection, row)
+    if in_force is not None and in_force.baseline_id == baseline_id:
+        return in_force
     values = {"baseline_id": baseline_id, "approved_by": approved_by, "why": why, "approved_at": approved_at}
     connection.execute(insert(baseline_approvals).values(values))
+    return None
+
+
+def _approval_in_force(connection: Connection, like: Row[Any]) -> Row[Any] | None:
+    """The last approval among the baselines that judge the same runs as this one."""
+    statement = (
+        select(baseline_approvals)
+        .join(baselines, baselines.c.id == baseline_approvals.c.baseline_id)
+        .where(*_comparable_with(baselines, like))
+        .order_by(baseline_approvals.c.id.desc())
+        .limit(1)
+    )
+    return connection.execute(statement).one_or_none()
 
 
 def reference(connection: Connection, route: str, domain: str, metric: str, run: Comparability) -> Reference | None:
@@ -89,9 +110,13 @@ def has_approved(connection: Connection, route: str, domain: str) -> bool:
     return connection.execute(statement).first() is not None
 
 
-def first_valid_runs(connection: Connection, route: str, domain: str, like_run: int, count: int) -> list[int]:
-    """Ids of the first `count` valid runs comparable with `like_run`, oldest first; fewer when there are fewer."""
-    return _comparable_runs(connection, route, domain, like_run, count, newest=False)
+def first_valid_runs(connection: Connection, like_run: int, count: int) -> list[int]:
+    """Ids of the first `count` valid runs comparable with `like_run` and of its identity, oldest first.
+
+    Fewer when there are fewer: after a bump the count begins anew, since a baseline nobody looked at must not mix.
+    """
+    identity = select(runs.c.identity_id).where(runs.c.id == like_run).scalar_subquery()
+    return _comparable_runs(connection, like_run, runs.c.identity_id == identity, runs.c.id, count)
 
 
 def last_valid_runs(connection: Connection, route: str, domain: str, count: int) -> list[int]:
@@ -100,7 +125,7 @@ def last_valid_runs(connection: Connection, route: str, domain: str, count: int)
     newest = connection.execute(statement.order_by(runs.c.id.desc()).limit(1)).scalar_one_or_none()
     if newest is None:
         return []
-    return _comparable_runs(connection, route, domain, newest, count, newest=True)
+    return _comparable_runs(connection, newest, true(), runs.c.id.desc(), count)
 
 
 def list_baselines(connection: Connection, route: str | None = None, domain: str | None = None) -> list[dict[str, Any]]:
@@ -119,26 +144,25 @@ def get_baseline(connection: Connection, baseline_id: int) -> dict[str, Any] | N
 
 
 def _comparable_runs(
-    connection: Connection, route: str, domain: str, like_run: int, count: int, *, newest: bool
+    connection: Connection, like_run: int, such: ColumnElement[bool], order: ColumnElement[Any], count: int
 ) -> list[int]:
     like = connection.execute(select(runs).where(runs.c.id == like_run)).one()
-    order = runs.c.id.desc() if newest else runs.c.id
-    statement = (
-        select(runs.c.id)
-        .where(
-            runs.c.route == route,
-            runs.c.domain == domain,
-            runs.c.valid,
-            runs.c.prompt_set_hash == like.prompt_set_hash,
-            runs.c.source == like.source,
-            runs.c.k.is_not_distinct_from(like.k),
-            runs.c.concurrency == like.concurrency,
-            runs.c.sampling == like.sampling,
-        )
-        .order_by(order)
-        .limit(count)
-    )
+    statement = select(runs.c.id).where(runs.c.valid, *_comparable_with(runs, like), such).order_by(order).limit(count)
     return sorted(connection.execute(statement).scalars())
+
+
+def _comparable_with(table: Table, like: Row[Any]) -> list[ColumnElement[bool]]:
+    """Conditions on runs or baselines: of the route and domain of this one, and comparable with it."""
+    c = table.c
+    return [
+        c.route == like.route,
+        c.domain == like.domain,
+        c.prompt_set_hash == like.prompt_set_hash,
+        c.source == like.source,
+        c.k.is_not_distinct_from(like.k),
+        c.concurrency == like.concurrency,
+        c.sampling == like.sampling,
+    ]
 
 
 def _approved() -> Any:
@@ -162,7 +186,7 @@ def _with_approval() -> Any:
 
 def _document(row: Row[Any]) -> dict[str, Any]:
     figures = row.metrics["acceptance_length"]
-    values = list(figures["values"].values())
+    values = figures["values"]
     return {
         "id": row.id,
         "route": row.route,
@@ -175,7 +199,7 @@ def _document(row: Row[Any]) -> dict[str, Any]:
         "identity_id": row.identity_id,
         "run_ids": list(row.run_ids),
         "prompts": len(values),
-        "acceptance_length_prompt_mean": sum(values) / len(values) if values else None,
+        "acceptance_length_geometric_mean": geometric_mean(values.values()),
         "run_sigma": figures["run_sigma"],
         "created_at": row.created_at.isoformat(),
         "created_by": row.created_by,

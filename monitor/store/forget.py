@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 
 from monitor.store.schema import (
     baseline_approvals,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 def forget_route(connection: Connection, route: str) -> None:
     """Deletes everything recorded of the route; the next demo starts without a past."""
+    connection.execute(select(func.set_config("specwatch.forget_route", route, True)))  # else baselines are immutable
     its_runs = select(runs.c.id).where(runs.c.route == route)
     its_incidents = select(incidents.c.id).where(incidents.c.route == route)
     its_baselines = select(baselines.c.id).where(baselines.c.route == route)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Double, case, cast, func, literal_column, select
 
 from monitor.core.figures import HISTORY_METRICS
-from monitor.store.schema import runs
+from monitor.store.events import mark_events
+from monitor.store.schema import identities, runs
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,11 +32,17 @@ def history(
     """Rows oldest first, one per bucket, domain, source and K: figures of different sources or K are never pooled.
 
     Counts are pooled over the valid runs of a bucket (token-weighted); prompt means and times are averages over runs.
-    `zone` is the IANA name that hours, days and weeks begin in.
+    Of what was judged a bucket has the geometric mean over its runs, unless several baselines or metrics judged them.
+    `zone` is the IANA name that hours, days and weeks begin in. By identity rows have the identity, by run the events.
     """
     connection.execute(select(func.set_config("work_mem", WORK_MEMORY, True)))
     statement = history_statement(route, domain, since, until, group_by, zone)
-    return [_document(row, group_by) for row in connection.execute(statement)]
+    rows = [_document(row, group_by) for row in connection.execute(statement)]
+    if group_by == "identity":
+        _name_identities(connection, rows)
+    if group_by == "run":
+        mark_events(connection, route, rows, since, until)
+    return rows
 
 
 def history_statement(
@@ -60,6 +67,7 @@ def history_statement(
             c.k,
             func.min(c.started_at).label("first_at"),
             func.max(c.started_at).label("last_at"),
+            _only(c.identity_id).label("identity_id"),
             func.count().filter(c.valid).label("runs_valid"),
             func.count().label("runs_total"),
             (1 + accepted / func.nullif(steps, 0)).label("acceptance_length"),
@@ -69,6 +77,11 @@ def history_statement(
             case((c.source != "stream", func.least(1.0, steps / func.nullif(decode_steps, 0)))).label("coverage"),
             func.avg(c.ttft_seconds_p50).filter(c.valid).label("ttft_seconds_p50"),
             func.avg(c.tokens_per_second_p50).filter(c.valid).label("tokens_per_second_p50"),
+            func.count(c.change).label("runs_judged"),
+            _only(c.judged_metric).label("metric"),
+            _only(c.baseline_id).label("baseline_id"),
+            func.exp(func.avg(func.ln(c.baseline_value))).label("baseline_value"),
+            func.exp(func.avg(func.ln(1 + c.change))).label("ratio"),
         )
         .where(c.route == route)
         .group_by(*keys)
@@ -88,12 +101,25 @@ def _sum(column: ColumnElement[Any], *where: ColumnElement[bool]) -> ColumnEleme
     return cast(func.sum(column).filter(runs.c.valid, *where), Double)
 
 
+def _only(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The value that all runs of the bucket have that have one; NULL where they have several."""
+    return case((func.min(column) == func.max(column), func.min(column)))
+
+
 def _bucket(group_by: str, zone: str) -> ColumnElement[Any]:
     if group_by == "run":
         return runs.c.id
     if group_by == "identity":
         return runs.c.identity_id
     return func.date_trunc(group_by, runs.c.started_at, zone)
+
+
+def _name_identities(connection: Connection, rows: list[dict[str, Any]]) -> None:
+    statement = select(identities.c.id, identities.c.document)
+    wanted = statement.where(identities.c.id.in_({row["bucket"] for row in rows}))
+    documents = {row.id: row.document for row in connection.execute(wanted)}
+    for row in rows:
+        row["identity"] = documents[row["bucket"]]
 
 
 def _document(row: Any, group_by: str) -> dict[str, Any]:
@@ -105,7 +131,22 @@ def _document(row: Any, group_by: str) -> dict[str, Any]:
         "k": row.k,
         "first_at": row.first_at.isoformat(),
         "last_at": row.last_at.isoformat(),
+        "identity_id": row.identity_id,
         "runs_valid": row.runs_valid,
         "runs_total": row.runs_total,
         **{metric: getattr(row, metric) for metric in HISTORY_METRICS},
+        **_judged(row),
+    }
+
+
+def _judged(row: Any) -> dict[str, Any]:
+    """What judging saw, in the words of a verdict; changes from different baselines have no mean."""
+    comparable = row.metric is not None and row.baseline_id is not None
+    return {
+        "runs_judged": row.runs_judged,
+        "metric": row.metric,
+        "baseline_id": row.baseline_id,
+        "value": row.baseline_value * row.ratio if comparable else None,
+        "baseline_value": row.baseline_value if comparable else None,
+        "change": row.ratio - 1 if comparable else None,
     }

@@ -1,9 +1,7 @@
-"""Runs, samples, identities and bumps: writing them once, reading them back whole."""
+"""Runs and samples: writing them once, reading them back whole."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -13,18 +11,15 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from monitor.core.figures import SAMPLE_METRICS, Aggregate, aggregate
 from monitor.core.judge import Candidate, Comparability
-from monitor.core.records import Counts, Identity, Run, Sample, Source
-from monitor.store.schema import bumps, identities, runs, samples
+from monitor.core.records import Counts, Run, Sample, Source
+from monitor.store.identities import store_identity
+from monitor.store.schema import identities, runs, samples
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection, Row
-
-
-REMEMBERED_RUNS = 20
-"""Runs of a replica looked back at for what the latest one could not see of its identity."""
 
 
 def store_run(connection: Connection, key: str, run: Run, trip_id: int | None = None) -> int | None:
@@ -83,6 +78,14 @@ def domains_of(connection: Connection, route: str) -> list[str]:
     return list(connection.execute(statement).scalars())
 
 
+def measured_domains(connection: Connection, route: str | None = None) -> list[str]:
+    """Domains the route, or any route, has runs of, valid or not."""
+    statement = select(runs.c.domain).distinct().order_by(runs.c.domain)
+    if route is not None:
+        statement = statement.where(runs.c.route == route)
+    return list(connection.execute(statement).scalars())
+
+
 def run_started_at(connection: Connection, run_id: int) -> datetime:
     """When the run started."""
     return connection.execute(select(runs.c.started_at).where(runs.c.id == run_id)).scalar_one()
@@ -91,72 +94,6 @@ def run_started_at(connection: Connection, run_id: int) -> datetime:
 def source_of(run: Run) -> str:
     """The source of the run's valid samples, or `none`."""
     return next((sample.source.value for sample in run.samples if sample.valid and sample.source), "none")
-
-
-def store_identity(connection: Connection, identity: Identity, seen_at: datetime) -> int:
-    document = identity.as_dict()
-    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-    statement = upsert(identities).values(hash=digest, document=document, first_seen_at=seen_at)
-    connection.execute(statement.on_conflict_do_nothing(index_elements=["hash"]))
-    return connection.execute(select(identities.c.id).where(identities.c.hash == digest)).scalar_one()
-
-
-def last_identity(connection: Connection, route: str, replica: str) -> tuple[int, Identity] | None:
-    """The identity of this replica's latest run that measured anything, and its row.
-
-    What that run could not see is taken from the runs before it, so that a version unknown once is not a change missed.
-    """
-    statement = (
-        select(identities.c.id, identities.c.document)
-        .join(runs, runs.c.identity_id == identities.c.id)
-        .where(runs.c.route == route, runs.c.replica == replica, runs.c.prompts_valid > 0)
-        .order_by(runs.c.id.desc())
-        .limit(REMEMBERED_RUNS)
-    )
-    rows = connection.execute(statement).all()
-    if not rows:
-        return None
-    known: dict[str, Any] = {}
-    for row in rows:
-        known |= {name: value for name, value in row.document.items() if known.get(name) is None}
-    return rows[0].id, Identity.from_dict(known)
-
-
-def store_bump(
-    connection: Connection,
-    route: str,
-    replica: str,
-    from_id: int,
-    to_id: int,
-    changes: Mapping[str, tuple[Any, Any]],
-    noticed_at: datetime,
-) -> int:
-    values = {
-        "route": route,
-        "replica": replica,
-        "from_identity_id": from_id,
-        "to_identity_id": to_id,
-        "changes": {name: list(pair) for name, pair in changes.items()},
-        "noticed_by": "monitor",
-        "noticed_at": noticed_at,
-    }
-    return connection.execute(insert(bumps).values(values).returning(bumps.c.id)).scalar_one()
-
-
-def last_bump(connection: Connection, route: str) -> dict[str, Any] | None:
-    statement = select(bumps).where(bumps.c.route == route).order_by(bumps.c.id.desc()).limit(1)
-    row = connection.execute(statement).one_or_none()
-    return None if row is None else bump_document(row)
-
-
-def bump_document(row: Row[Any]) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "route": row.route,
-        "replica": row.replica,
-        "noticed_at": row.noticed_at.isoformat(),
-        "changes": row.changes,
-    }
 
 
 def list_runs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, insert, select, update
+from sqlalchemy import and_, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -36,6 +36,7 @@ class Trip:
 def store_verdict(
     connection: Connection, run_id: int, rule: str, verdict: Verdict, judged_at: datetime, trip_id: int | None = None
 ) -> int:
+    """Writes what a rule said of a run; `trip_id` where it confirms a trip, and so speaks of more runs than this."""
     values = {
         "run_id": run_id,
         "trip_id": trip_id,
@@ -44,7 +45,21 @@ def store_verdict(
         "document": verdict.as_dict(),
         "judged_at": judged_at,
     }
+    if trip_id is None and verdict.estimate is not None:
+        _mark_judged(connection, run_id, verdict, verdict.estimate.change)
     return connection.execute(insert(verdicts).values(values).returning(verdicts.c.id)).scalar_one()
+
+
+def _mark_judged(connection: Connection, run_id: int, verdict: Verdict, change: float) -> None:
+    """Keeps the largest fall beside the run's figures, where history reads it without looking at verdicts."""
+    seen = {
+        "judged_metric": verdict.metric,
+        "baseline_id": verdict.baseline_id,
+        "baseline_value": verdict.baseline_value,
+        "change": change,
+    }
+    larger = or_(runs.c.change.is_(None), runs.c.change > change)
+    connection.execute(update(runs).where(runs.c.id == run_id, larger).values(seen))
 
 
 def list_verdicts(connection: Connection, run_id: int) -> list[dict[str, Any]]:

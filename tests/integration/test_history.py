@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import text
 
+from monitor.core.incidents import IncidentState, Transition, on_confirmed
+from monitor.core.judge import Line, judge_run
 from monitor.core.records import Counts, Source
-from monitor.store import runs
+from monitor.store import baselines, identities, incidents, runs
 from monitor.store.history import history, history_statement
-from tests.factories import IDENTITY, ROUTE, START, Lengths, make_run, make_sample
+from monitor.store.verdicts import store_verdict
+from tests.factories import DOMAIN, IDENTITY, REPLICA, ROUTE, START, Lengths, make_run, make_sample
 from tests.many_runs import store_many_runs
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Select
 
     from monitor.store.database import Database
 
@@ -47,6 +51,7 @@ def test_by_run_each_run_is_a_row_with_its_own_figures(connection: Connection) -
         "k": 3,
         "first_at": "2026-03-02T10:00:00+00:00",
         "last_at": "2026-03-02T10:00:00+00:00",
+        "identity_id": identities.store_identity(connection, IDENTITY, START),
         "runs_valid": 1,
         "runs_total": 1,
         "acceptance_length": 2.5,
@@ -56,6 +61,13 @@ def test_by_run_each_run_is_a_row_with_its_own_figures(connection: Connection) -
         "coverage": 1.0,
         "ttft_seconds_p50": 0.05,
         "tokens_per_second_p50": 250.0,
+        "runs_judged": 0,
+        "metric": None,
+        "baseline_id": None,
+        "value": None,
+        "baseline_value": None,
+        "change": None,
+        "events": [],
     }
     assert (other["bucket"], other["acceptance_length"]) == (second, 1.5)
 
@@ -94,8 +106,8 @@ def test_by_identity_runs_are_gathered_under_what_was_running(connection: Connec
     stored(connection, 2.4)
     stored(connection, 2.0, START + HOUR, identity=replace(IDENTITY, drafter="org/other"))
     stored(connection, 2.6, START + 2 * HOUR)
-    before = runs.store_identity(connection, IDENTITY, START)
-    after = runs.store_identity(connection, replace(IDENTITY, drafter="org/other"), START)
+    before = identities.store_identity(connection, IDENTITY, START)
+    after = identities.store_identity(connection, replace(IDENTITY, drafter="org/other"), START)
     assert shown(connection, "bucket", "acceptance_length", "runs_total", group_by="identity") == [
         (before, 2.5, 2),
         (after, 2.0, 1),
@@ -188,6 +200,82 @@ def test_a_route_without_runs_has_an_empty_history(connection: Connection) -> No
     assert history(connection, ROUTE, group_by="day") == []
 
 
+LINE = Line("acceptance_length", 0.15)
+
+
+def judged(connection: Connection, lengths: Lengths, baseline_id: int, at: datetime, **changes: Any) -> int:
+    """A run, judged by two rules of which one saw nothing to judge."""
+    run_id = stored(connection, lengths, at, **changes)
+    candidate = runs.candidate(connection, run_id, LINE.metric)
+    verdict = judge_run(candidate, baselines.reference_by_id(connection, baseline_id, LINE.metric), LINE)
+    store_verdict(connection, run_id, "drop", verdict, at)
+    store_verdict(connection, run_id, "other", judge_run(candidate, None, LINE), at)
+    return run_id
+
+
+def test_a_run_that_was_judged_shows_its_baseline_and_the_change_from_it(connection: Connection) -> None:
+    baseline_id = baselines.create_baseline(connection, [stored(connection, [2.0, 3.0] * 12)], "ann", START)
+    judged(connection, [1.6, 2.4] * 12, baseline_id, START + HOUR)
+    names = ("runs_judged", "metric", "baseline_id", "value", "baseline_value", "change")
+    before, now = shown(connection, *names)
+    assert before == (0, None, None, None, None, None)
+    assert now[:3] == (1, "acceptance_length", baseline_id)
+    assert now[3:] == pytest.approx((0.8 * math.sqrt(6), math.sqrt(6), -0.2))
+
+
+def test_of_several_verdicts_on_a_run_alone_history_keeps_the_largest_fall(connection: Connection) -> None:
+    high, low = (
+        baselines.create_baseline(connection, [stored(connection, length)], "ann", START) for length in (2.5, 2.0)
+    )
+    run_id = judged(connection, 2.0, low, START + HOUR)
+    candidate = runs.candidate(connection, run_id, LINE.metric)
+    for baseline_id, trip_id in ((high, None), (low, None)):
+        verdict = judge_run(candidate, baselines.reference_by_id(connection, baseline_id, LINE.metric), LINE)
+        store_verdict(connection, run_id, "late", verdict, START + HOUR, trip_id)
+    assert shown(connection, "baseline_id", "change")[-1] == (high, pytest.approx(-0.2))
+
+
+def test_changes_are_pooled_as_ratios_and_never_over_different_baselines(connection: Connection) -> None:
+    first, second = (baselines.create_baseline(connection, [stored(connection)], "ann", START) for _ in range(2))
+    for hours, length in ((2, 2.4 * 0.5), (3, 2.4)):
+        judged(connection, length, second, START + hours * HOUR)
+    names = ("runs_judged", "baseline_id", "baseline_value", "change")
+    assert shown(connection, *names, group_by="day") == [(2, second, pytest.approx(2.4), pytest.approx(0.5**0.5 - 1))]
+    judged(connection, 1.2, first, START + HOUR)
+    assert shown(connection, *names, group_by="day") == [(3, None, None, None)]
+
+
+def events(connection: Connection, **asked: Any) -> list[list[str]]:
+    return [[event["text"] for event in row["events"]] for row in history(connection, ROUTE, **asked)]
+
+
+def test_events_stand_at_the_run_they_belong_to(connection: Connection) -> None:
+    first = stored(connection)
+    baseline_id = baselines.create_baseline(connection, [first], "ann", START)
+    baselines.approve_baseline(connection, baseline_id, "ann", "", START + HOUR / 2)
+    moved = replace(IDENTITY, drafter="org/other", k=4)
+    other = stored(connection, at=START + HOUR, domain="math", identity=moved)
+    before, after = (identities.store_identity(connection, one, START) for one in (IDENTITY, moved))
+    changes = moved.changes_from(IDENTITY)
+    identities.store_bump(connection, ROUTE, REPLICA, before, after, changes, START + HOUR, other)
+    last = stored(connection, at=START + 2 * HOUR, identity=moved)
+    incident_id = incidents.save_state(
+        connection, ROUTE, None, on_confirmed(IncidentState(), DOMAIN, "drop", "page")[0], START
+    )
+    document = {"domain": "coding", "verdict": {"run_ids": [first, last]}}
+    incidents.add_event(connection, incident_id, Transition.OPENED, document, [], START + 2 * HOUR)
+    approved, opened = [f"baseline {baseline_id} approved"], [f"incident {incident_id} opened"]
+    assert events(connection) == [approved, ["bump: k, drafter"], opened]
+    assert events(connection, domain="coding") == [approved, ["bump: k, drafter", *opened]]
+    assert events(connection, since=START + 2 * HOUR) == [opened]
+    assert events(connection, domain="coding", until=START + HOUR) == [approved]
+
+
+def test_by_identity_rows_say_what_was_running(connection: Connection) -> None:
+    stored(connection)
+    assert [row["identity"]["drafter"] for row in history(connection, ROUTE, group_by="identity")] == ["org/drafter"]
+
+
 @pytest.fixture
 def ninety_days(database: Database) -> Database:
     """Eight routes of two domains: 51,840 runs, as they lie in the store once autovacuum has been by."""
@@ -204,14 +292,18 @@ def nodes(plan: dict[str, Any]) -> list[tuple[str, str | None]]:
     return [(plan["Node Type"], plan.get("Index Name")), *below]
 
 
+def plan_of(database: Database, statement: Select[Any]) -> list[tuple[str, str | None]]:
+    compiled = statement.compile(database.engine)
+    with database.transaction() as connection:
+        explained = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {compiled}", compiled.params).scalar_one()
+    document = json.loads(explained) if isinstance(explained, str) else explained
+    return nodes(document[0]["Plan"])
+
+
 def test_ninety_days_of_a_route_are_read_from_the_index_alone(ninety_days: Database) -> None:
     for group_by, domain in (("hour", None), ("day", None), ("week", "domain-2"), ("identity", None)):
         statement = history_statement("route-1", domain, START - 90 * DAY, START, group_by, "Europe/Berlin")
-        compiled = statement.compile(ninety_days.engine)
-        with ninety_days.transaction() as connection:
-            explained = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {compiled}", compiled.params).scalar_one()
-        document = json.loads(explained) if isinstance(explained, str) else explained
-        kinds = nodes(document[0]["Plan"])
+        kinds = plan_of(ninety_days, statement)
         assert ("Index Only Scan", "ix_runs_route_started_at") in kinds
         assert not [kind for kind, _ in kinds if kind in ("Seq Scan", "Bitmap Heap Scan", "Index Scan")]
 

@@ -16,7 +16,7 @@ from monitor.core.records import Identity, Reason, Run
 from monitor.errors import StoreError
 from monitor.service.jobs import LATER, QUEUE, ProbeJob, defer, queue_app
 from monitor.service.recording import MOST_CONFIRMATIONS, Recorded, Recorder
-from monitor.store import baselines, incidents, runs
+from monitor.store import baselines, identities, incidents
 from tests.factories import (
     DOMAIN,
     IDENTITY,
@@ -485,7 +485,7 @@ def test_a_changed_identity_is_a_bump_and_every_other_domain_is_probed_at_once(d
     recorded = story.run(identity=replace(IDENTITY, drafter="org/other"))
     assert recorded.bump_id is not None
     with database.transaction() as connection:
-        bump = runs.last_bump(connection, ROUTE)
+        bump = identities.last_bump(connection, ROUTE)
     assert bump is not None
     assert (bump["id"], bump["replica"]) == (recorded.bump_id, REPLICA)
     assert bump["changes"] == {"drafter": ["org/drafter", "org/other"]}

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import pytest
 from click.testing import CliRunner, Result
 
 from monitor.cli import cli
 from monitor.core.incidents import BrokenDomain, IncidentState, Worst
+from monitor.core.judge import Line, judge_run
+from monitor.errors import UsageError
 from monitor.sim import SimulatedServer
-from monitor.store import baselines, incidents, runs
-from tests.factories import DOMAIN, ROUTE, START, make_run
+from monitor.store import baselines, incidents, runs, verdicts
+from tests.factories import DOMAIN, IDENTITY, ROUTE, START, make_run
 
 if TYPE_CHECKING:
     from monitor.store.database import Database
@@ -108,3 +112,95 @@ def test_a_saved_probe_of_few_prompts_is_invalid_and_makes_no_baseline(database:
     (run,) = json.loads(specwatch(database, "runs", "--format", "json").stdout)
     assert (run["valid"], run["invalid_reason"], run["prompts_valid"]) == (False, "too_few_valid_prompts", 4)
     assert "there is no valid run of route probe" in str(specwatch(database, "baseline", "create", "probe").exception)
+
+
+def judged_run(database: Database) -> int:
+    """A second run, judged by an approved baseline of the first: one prompt fell by half, one by a tenth."""
+    with database.transaction() as connection:
+        first = runs.store_run(connection, "one", make_run())
+        assert first is not None
+        baseline_id = baselines.create_baseline(connection, [first], "ann", START)
+        baselines.approve_baseline(connection, baseline_id, "ann", "", START)
+        lengths = {f"q{number:02}": 2.4 for number in range(24)} | {"q05": 2.16, "q11": 1.2}
+        later = make_run(lengths, started_at=START + timedelta(hours=1))
+        run_id = runs.store_run(connection, "two", later)
+        assert run_id is not None
+        line = Line("acceptance_length", 0.15)
+        reference = baselines.reference_by_id(connection, baseline_id, line.metric)
+        verdict = judge_run(runs.candidate(connection, run_id, line.metric), reference, line)
+        verdicts.store_verdict(connection, run_id, "drop", verdict, START)
+    return run_id
+
+
+def lines_of(shown: str) -> list[list[str]]:
+    return [line.split() for line in shown.splitlines()]
+
+
+def test_history_says_once_what_is_the_same_and_shows_the_change_from_the_baseline(database: Database) -> None:
+    judged_run(database)
+    shown = lines_of(specwatch(database, "history", ROUTE).stdout)
+    assert shown[0] == ["domain", "coding", "·", "K", "3", "·", "source", "request"]
+    assert shown[2] == ["run", "at", "(UTC)", "AL", "judged", "baseline", "change", "note"]
+    assert shown[4][2:] == ["10:00", "2.40", "–", "–", "–", "baseline", "1", "approved"]
+    assert shown[5][-4:] == ["2.32", "2.40", "(1)", "-3.3%"]
+
+
+def test_run_show_has_the_biggest_fall_first(database: Database) -> None:
+    run_id = judged_run(database)
+    shown = specwatch(database, "run", "show", str(run_id)).stdout
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    table = [row for row in lines_of(shown) if row and row[0].startswith("q")]
+    assert [row[:4] for row in table[:3]] == [
+        ["q11", "1.20", "2.40", "-50.0%"],
+        ["q05", "2.16", "2.40", "-10.0%"],
+        ["q00", "2.40", "2.40", "0.0%"],
+    ]
+    document = json.loads(specwatch(database, "run", "show", str(run_id), "--format", "json").stdout)
+    fallen = document["samples"][11]
+    assert (fallen["question_id"], fallen["baseline_acceptance_length"], fallen["change"]) == (
+        "q11",
+        pytest.approx(2.4),
+        pytest.approx(-0.5),
+    )
+
+
+def test_what_told_identities_apart_is_said_below(database: Database) -> None:
+    with database.transaction() as connection:
+        runs.store_run(connection, "one", make_run())
+        runs.store_run(connection, "two", make_run(identity=replace(IDENTITY, drafter="org/other")))
+    shown = specwatch(database, "history", ROUTE, "--group-by", "identity").stdout
+    assert shown.splitlines()[-2:] == [
+        "identity 1: version 0.29.1, k 3, drafter org/drafter",
+        "identity 2: version 0.29.1, k 3, drafter org/other",
+    ]
+
+
+def test_a_domain_that_was_never_recorded_is_not_just_empty(database: Database) -> None:
+    with database.transaction() as connection:
+        runs.store_run(connection, "one", make_run())
+    for command in (("history", ROUTE), ("runs", "--route", ROUTE)):
+        result = specwatch(database, *command, "--domain", "codign")
+        assert isinstance(result.exception, UsageError)
+        assert str(result.exception) == (
+            f"there is no domain codign of route {ROUTE} in this store; recorded are: coding"
+        )
+    assert specwatch(database, "history", ROUTE, "--domain", DOMAIN, "--until", "2020-01-01").exit_code == 0
+
+
+def test_a_second_approval_says_who_approved_before(database: Database) -> None:
+    judged_run(database)
+    result = specwatch(database, "baseline", "approve", "1", "--by", "bob")
+    assert result.stdout == "baseline 1 was already approved by ann at 2026-03-02 10:00:00 UTC\n"
+
+
+def test_tables_of_names_of_ordinary_length_fit_a_terminal_of_80_columns(database: Database) -> None:
+    judged_run(database)
+    with database.transaction() as connection:
+        one = runs.store_run(connection, "three", make_run(domain="summarization"))
+        assert one is not None
+        runs.store_run(connection, "four", make_run(route="batch-prod", domain="summarization"))
+        baseline_id = baselines.create_baseline(connection, [one], "ann", START)
+        baselines.approve_baseline(connection, baseline_id, "ann", "", START + timedelta(minutes=5))
+    for command in (("routes",), ("runs",), ("baseline", "list"), ("history", ROUTE, "--group-by", "day")):
+        shown = specwatch(database, *command).stdout
+        assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80, shown

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from monitor.store.runs import store_identity
+from monitor.store.identities import store_identity
 from monitor.store.snapshot import latest_statement, snapshot
 from tests.factories import IDENTITY, START
 

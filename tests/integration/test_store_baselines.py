@@ -8,10 +8,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from monitor.core.records import Sampling, Source
 from monitor.errors import UsageError
-from monitor.store import baselines, runs
+from monitor.store import baselines, identities, runs
+from monitor.store.forget import forget_route
 from tests.factories import COMPARABILITY, DOMAIN, IDENTITY, ROUTE, START, Lengths, make_run
 
 if TYPE_CHECKING:
@@ -57,10 +60,10 @@ def test_a_baseline_holds_the_geometric_mean_per_prompt_of_its_runs(connection: 
         "k": 3,
         "concurrency": 4,
         "sampling": Sampling().as_dict(),
-        "identity_id": runs.store_identity(connection, IDENTITY, START),
+        "identity_id": identities.store_identity(connection, IDENTITY, START),
         "run_ids": run_ids,
         "prompts": 2,
-        "acceptance_length_prompt_mean": pytest.approx((math.sqrt(5) + 3) / 2),
+        "acceptance_length_geometric_mean": pytest.approx(math.sqrt(math.sqrt(5) * 3)),
         "run_sigma": figures["run_sigma"],
         "created_at": "2026-03-02T10:00:00+00:00",
         "created_by": "ann",
@@ -202,18 +205,54 @@ def test_runs_for_a_baseline_are_chosen_among_the_comparable_and_valid(connectio
     stored(connection, source=Source.STREAM)
     stored(connection, sampling=Sampling(temperature=1.0))
     second, third = stored(connection), stored(connection)
-    assert baselines.first_valid_runs(connection, ROUTE, DOMAIN, third, 2) == [first, second]
-    assert baselines.first_valid_runs(connection, ROUTE, DOMAIN, third, 10) == [first, second, third]
-    assert baselines.first_valid_runs(connection, ROUTE, DOMAIN, deep, 10) == [deep]
+    assert baselines.first_valid_runs(connection, third, 2) == [first, second]
+    assert baselines.first_valid_runs(connection, third, 10) == [first, second, third]
+    assert baselines.first_valid_runs(connection, deep, 10) == [deep]
     assert baselines.last_valid_runs(connection, ROUTE, DOMAIN, 2) == [second, third]
     assert baselines.last_valid_runs(connection, ROUTE, "qa", 2) == []
+
+
+def test_the_first_baseline_is_of_one_identity_and_counts_anew_after_a_bump(connection: Connection) -> None:
+    stored(connection)
+    moved = replace(IDENTITY, drafter="org/other")
+    second, third = stored(connection, identity=moved), stored(connection, identity=moved)
+    assert baselines.first_valid_runs(connection, third, 3) == [second, third]
+
+
+def test_a_baseline_in_force_is_not_approved_twice(connection: Connection) -> None:
+    baseline_id = approved(connection, stored(connection))
+    later = APPROVED_AT + timedelta(days=1)
+    found = baselines.approve_baseline(connection, baseline_id, "bob", "again", later)
+    assert found is not None
+    assert (found.approved_by, found.approved_at) == ("ann", APPROVED_AT)
+    document = baselines.get_baseline(connection, baseline_id)
+    assert document is not None
+    assert document["approved_by"] == "ann"
+    approved(connection, stored(connection))
+    assert baselines.approve_baseline(connection, baseline_id, "bob", "back to it", later) is None
+
+
+@pytest.mark.parametrize("change", ["UPDATE baselines SET metrics = '{}'", "DELETE FROM baselines"])
+def test_the_database_itself_refuses_to_change_a_baseline(connection: Connection, change: str) -> None:
+    baseline_id = created(connection, stored(connection))
+    with pytest.raises(DBAPIError, match=f"baseline {baseline_id} is immutable"):
+        connection.execute(text(change))
+
+
+def test_only_a_route_that_is_forgotten_takes_its_baselines_with_it(connection: Connection) -> None:
+    approved(connection, stored(connection))
+    kept = approved(connection, stored(connection, route="batch"))
+    forget_route(connection, ROUTE)
+    assert [document["id"] for document in baselines.list_baselines(connection)] == [kept]
+    with pytest.raises(DBAPIError, match="immutable"):
+        connection.execute(text("DELETE FROM baselines"))
 
 
 def test_runs_whose_k_is_unknown_are_comparable_with_each_other(connection: Connection) -> None:
     samples = [replace(sample, k=None) for sample in make_run().samples]
     unknown = [stored(connection, samples=tuple(samples)) for _ in range(2)]
     stored(connection)
-    assert baselines.first_valid_runs(connection, ROUTE, DOMAIN, unknown[1], 5) == unknown
+    assert baselines.first_valid_runs(connection, unknown[1], 5) == unknown
 
 
 def test_baselines_are_listed_newest_first(connection: Connection) -> None:

@@ -12,9 +12,10 @@ from sqlalchemy import select
 from monitor.core.figures import aggregate
 from monitor.core.judge import Comparability
 from monitor.core.records import Counts, Identity, Reason, Regime, Run, Sample, Sampling, Source
-from monitor.store import runs
-from monitor.store.schema import identities, samples
+from monitor.store import identities, runs
+from monitor.store.schema import identities as identities_table
 from monitor.store.schema import runs as runs_table
+from monitor.store.schema import samples
 from tests.factories import DOMAIN, IDENTITY, REPLICA, ROUTE, START, make_run, make_sample
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def test_a_stored_run_reads_back_as_the_document_of_what_was_measured(connection
         "valid": True,
         "invalid_reason": None,
         "invalid_detail": None,
-        "identity_id": connection.execute(select(identities.c.id)).scalar_one(),
+        "identity_id": connection.execute(select(identities_table.c.id)).scalar_one(),
         "prompt_set_hash": "set-1",
         "concurrency": 8,
         "sampling": run.sampling.as_dict(),
@@ -145,21 +146,21 @@ def test_runs_are_listed_newest_first_and_by_what_is_asked(connection: Connectio
 
 
 def test_the_same_identity_is_one_row(connection: Connection) -> None:
-    one = runs.store_identity(connection, IDENTITY, START)
-    assert runs.store_identity(connection, replace(IDENTITY), START + timedelta(days=1)) == one
-    assert runs.store_identity(connection, replace(IDENTITY, k=5), START) != one
+    one = identities.store_identity(connection, IDENTITY, START)
+    assert identities.store_identity(connection, replace(IDENTITY), START + timedelta(days=1)) == one
+    assert identities.store_identity(connection, replace(IDENTITY, k=5), START) != one
 
 
 def test_the_last_identity_of_a_replica_is_that_of_its_latest_run_that_measured(connection: Connection) -> None:
-    assert runs.last_identity(connection, ROUTE, REPLICA) is None
+    assert identities.last_identity(connection, ROUTE, REPLICA) is None
     stored(connection, make_run(), "a")
     newer = replace(IDENTITY, version="0.30.0")
     stored(connection, make_run(identity=newer, domain="math"), "b")
     stored(connection, make_run(identity=Identity(engine="vllm"), invalid_reason="unreachable"), "c")
     stored(connection, make_run(replica="http://vllm-1:8000"), "d")
     stored(connection, make_run(route="batch"), "e")
-    found = runs.last_identity(connection, ROUTE, REPLICA)
-    assert found == (runs.store_identity(connection, newer, START), newer)
+    found = identities.last_identity(connection, ROUTE, REPLICA)
+    assert found == (identities.store_identity(connection, newer, START), newer)
 
 
 def test_what_the_latest_run_could_not_see_of_the_identity_is_remembered_from_before(connection: Connection) -> None:
@@ -167,15 +168,16 @@ def test_what_the_latest_run_could_not_see_of_the_identity_is_remembered_from_be
     stored(connection, make_run(identity=replace(IDENTITY, version="0.30.0")), "b")
     blind = replace(IDENTITY, version=None, root="org/moved")
     stored(connection, make_run(identity=blind), "c")
-    found = runs.last_identity(connection, ROUTE, REPLICA)
+    found = identities.last_identity(connection, ROUTE, REPLICA)
     assert found is not None
     assert found[1] == replace(IDENTITY, version="0.30.0", root="org/moved")
 
 
 def test_a_bump_reads_back_with_both_values(connection: Connection) -> None:
-    before = runs.store_identity(connection, IDENTITY, START)
-    after = runs.store_identity(connection, replace(IDENTITY, k=5), START)
-    bump_id = runs.store_bump(connection, ROUTE, REPLICA, before, after, {"k": (3, 5)}, START)
+    before = identities.store_identity(connection, IDENTITY, START)
+    after = identities.store_identity(connection, replace(IDENTITY, k=5), START)
+    run_id = stored(connection, make_run())
+    bump_id = identities.store_bump(connection, ROUTE, REPLICA, before, after, {"k": (3, 5)}, START, run_id)
     expected = {
         "id": bump_id,
         "route": ROUTE,
@@ -183,8 +185,8 @@ def test_a_bump_reads_back_with_both_values(connection: Connection) -> None:
         "noticed_at": "2026-03-02T10:00:00+00:00",
         "changes": {"k": [3, 5]},
     }
-    assert runs.last_bump(connection, ROUTE) == expected
-    assert runs.last_bump(connection, "batch") is None
+    assert identities.last_bump(connection, ROUTE) == expected
+    assert identities.last_bump(connection, "batch") is None
 
 
 def test_a_stored_run_is_judged_by_the_raw_counts_of_its_valid_samples(connection: Connection) -> None:

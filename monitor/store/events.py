@@ -1,0 +1,83 @@
+"""What happened to a route between its runs: bumps noticed, incidents moved, baselines approved."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+
+from monitor.store.schema import baseline_approvals, baselines, bumps, incident_events, incidents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import ColumnElement, Connection
+
+    Rows = list[dict[str, Any]]
+    Marks = Iterator[tuple[dict[str, Any], dict[str, Any]]]
+
+
+def mark_events(connection: Connection, route: str, rows: Rows, since: datetime | None, until: datetime | None) -> None:
+    """Gives each row of history by run its `events`, oldest first.
+
+    A bump is at the first run shown that has the new identity, an incident's transition at the run that moved it, an
+    approval at the last run of its domain before it. What belongs to no row shown is left out.
+    """
+    for row in rows:
+        row["events"] = []
+    found = [
+        *_bumps(connection, route, rows, since, until),
+        *_transitions(connection, route, rows, since, until),
+        *_approvals(connection, route, rows, since, until),
+    ]
+    for row, event in sorted(found, key=lambda pair: pair[1]["happened_at"]):
+        row["events"].append(event)
+
+
+def _bumps(connection: Connection, route: str, rows: Rows, *window: datetime | None) -> Marks:
+    statement = select(bumps).where(bumps.c.route == route, *_between(bumps.c.noticed_at, window))
+    for bump in connection.execute(statement):
+        its_own = (r for r in rows if r["bucket"] >= bump.run_id and r["identity_id"] == bump.to_identity_id)
+        first = min(its_own, key=lambda row: row["bucket"], default=None)
+        if first is not None:
+            event = _event("bump", bump.id, bump.noticed_at, f"bump: {', '.join(bump.changes)}")
+            yield first, {**event, "replica": bump.replica, "changes": bump.changes}
+
+
+def _transitions(connection: Connection, route: str, rows: Rows, *window: datetime | None) -> Marks:
+    by_run = {row["bucket"]: row for row in rows}
+    statement = (
+        select(incident_events)
+        .join(incidents, incidents.c.id == incident_events.c.incident_id)
+        .where(incidents.c.route == route, *_between(incident_events.c.happened_at, window))
+    )
+    for moved in connection.execute(statement):
+        row = by_run.get(moved.document["verdict"]["run_ids"][-1])
+        if row is not None:
+            text = f"incident {moved.incident_id} {moved.transition}"
+            yield row, _event("incident", moved.incident_id, moved.happened_at, text)
+
+
+def _approvals(connection: Connection, route: str, rows: Rows, *window: datetime | None) -> Marks:
+    approval = baseline_approvals.c
+    statement = (
+        select(baselines.c.id, baselines.c.domain, approval.approved_at)
+        .join(baseline_approvals, approval.baseline_id == baselines.c.id)
+        .where(baselines.c.route == route, *_between(approval.approved_at, window))
+    )
+    for approved in connection.execute(statement):
+        its_own = (row for row in rows if row["domain"] == approved.domain)
+        before = [row for row in its_own if datetime.fromisoformat(row["first_at"]) <= approved.approved_at]
+        if before:
+            yield before[-1], _event("baseline", approved.id, approved.approved_at, f"baseline {approved.id} approved")
+
+
+def _between(time: ColumnElement[datetime], window: Sequence[datetime | None]) -> list[ColumnElement[bool]]:
+    since, until = window
+    return [*([] if since is None else [time >= since]), *([] if until is None else [time < until])]
+
+
+def _event(kind: str, number: int, happened_at: datetime, text: str) -> dict[str, Any]:
+    """The JSON shape of what happened; `text` is a few words for a table."""
+    return {"kind": kind, "id": number, "happened_at": happened_at.isoformat(), "text": text}
