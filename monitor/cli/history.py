@@ -1,32 +1,25 @@
-"""`specwatch routes`, `history`, `runs`, `run show`: what was measured, from a shell."""
+"""`specwatch history`: what was measured over time, from a shell."""
 
 from __future__ import annotations
 
-import json
-import math
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from monitor.cli.organic import show_organic
 from monitor.cli.output import (
-    RECORD_ID,
     Column,
-    document_format_option,
     emit,
     format_option,
-    local_time,
     parse_time,
-    print_table,
     time_column,
-    wrapped,
 )
 from monitor.core.figures import GROUPINGS, HISTORY_METRICS
-from monitor.core.format import NOTHING, change, figure, survival_text
+from monitor.core.format import NOTHING, change, figure
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -208,150 +201,3 @@ def local_zone() -> str:
     except (ZoneInfoNotFoundError, ValueError):
         return "UTC"
     return name
-
-
-def run_columns() -> list[Column]:
-    return [
-        Column("run", lambda row: str(row["id"]), right=True),
-        time_column("at", "started_at"),
-        Column("route", lambda row: row["route"], once=True),
-        Column("domain", lambda row: row["domain"], once=True),
-        Column("why", lambda row: row["reason"]),
-        Column("AL", lambda row: figure("acceptance_length", row["acceptance_length"]), right=True),
-        Column("valid", lambda row: f"{row['prompts_valid']}/{row['prompts_total']}", right=True),
-        Column("source", lambda row: row["source"] or "none", once=True),
-        Column("result", lambda row: "ok" if row["valid"] else row["invalid_reason"]),
-    ]
-
-
-@click.command()
-@click.option("--route", help="Only this route.")
-@click.option("--domain", help="Only this domain.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many.")
-@format_option
-@click.pass_obj
-def runs(context: Context, route: str | None, domain: str | None, limit: int, format_: str) -> None:
-    """List the latest runs, newest first, valid or not."""
-    from monitor.store.runs import list_runs
-
-    with context.database() as database, database.transaction() as connection:
-        rows = list_runs(connection, route, domain, limit)
-        if route is not None and not rows:
-            require_route(connection, route)
-        if domain is not None and not rows:
-            require_domain(connection, route, domain)
-    emit(rows, run_columns(), format_, "no runs yet; 'specwatch serve' makes them")
-
-
-@click.group()
-def run() -> None:
-    """Look into one run, down to single prompts."""
-
-
-@run.command()
-@click.argument("run_id", metavar="ID", type=RECORD_ID)
-@document_format_option
-@click.pass_obj
-def show(context: Context, run_id: int, format_: str) -> None:
-    """Show one run: identity, figures, verdicts, and every prompt's raw counts."""
-    from monitor.store.baselines import get_baseline
-    from monitor.store.runs import get_run
-    from monitor.store.verdicts import list_verdicts
-
-    with context.database() as database, database.transaction() as connection:
-        found = get_run(connection, run_id)
-        verdicts = list_verdicts(connection, run_id)
-        judged_by = next((verdict["baseline_id"] for verdict in verdicts if verdict["change"] is not None), None)
-        baseline = None if judged_by is None else get_baseline(connection, judged_by)
-    if found is None:
-        raise UsageError(f"there is no run {run_id}; see 'specwatch runs'")
-    values = {} if baseline is None else baseline["metrics"]["acceptance_length"]["values"]
-    found["samples"] = [_against_baseline(sample, values) for sample in found["samples"]]
-    if format_ == "json":
-        click.echo(json.dumps({**found, "verdicts": verdicts}, ensure_ascii=False, indent=2))
-        return
-    _print_run(found, verdicts)
-
-
-def _print_run(found: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> None:
-    state = "valid" if found["valid"] else f"INVALID: {found['invalid_reason']}: {found['invalid_detail']}"
-    known = {name: value for name, value in found["identity"].items() if value not in (None, [])}
-    click.echo(f"run {found['id']} of {found['route']} · {found['domain']} ({found['reason']}), {state}")
-    click.echo(f"  replica   {found['replica']}, {local_time(found['started_at'])}")
-    click.echo(wrapped("identity", *_listed(f"{name} {value}" for name, value in known.items())))
-    click.echo(
-        wrapped(
-            "figures",
-            f"AL {figure('acceptance_length', found['acceptance_length'])} (prompt mean "
-            f"{figure('acceptance_length', found['acceptance_length_prompt_mean'])}),",
-            f"survival {survival_text(found['survival'])},",
-            f"AR {figure('acceptance_rate', found['acceptance_rate'])},",
-            f"coverage {figure('coverage', found['coverage'])},",
-            f"source {found['source'] or 'none'}",
-        )
-    )
-    click.echo(
-        f"  counts    steps {found['steps']}, drafted {NOTHING if found['drafted'] is None else found['drafted']}, "
-        f"accepted {found['accepted']}, completion tokens {found['completion_tokens']}"
-    )
-    for warning in found["warnings"]:
-        click.echo(wrapped("warning", *warning.split()))
-    for verdict in verdicts:
-        said = f"{verdict['rule']}: {verdict['outcome']}{_judged(verdict)} ({verdict['reason']})"
-        click.echo(wrapped("verdict", *said.split()))
-    click.echo()
-    _print_samples(found["samples"])
-
-
-def _listed(parts: Iterable[str]) -> list[str]:
-    *most, last = parts
-    return [*(f"{part}," for part in most), last]
-
-
-def _print_samples(samples: list[dict[str, Any]]) -> None:
-    """In the order of the prompts; where a baseline judged them, the biggest fall first."""
-    judged = any(sample["change"] is not None for sample in samples)
-    ordered = sorted(samples, key=lambda row: math.inf if row["change"] is None else row["change"])
-    print_table(ordered, JUDGED_SAMPLE_COLUMNS if judged else SAMPLE_COLUMNS)
-
-
-def _against_baseline(sample: Mapping[str, Any], values: Mapping[str, float]) -> dict[str, Any]:
-    """The sample with the baseline's AL of its prompt and the change from it, where both sides have one."""
-    now, before = _sample_al(sample), values.get(sample["question_id"])
-    difference = None if now is None or before is None or sample["invalid_reason"] else now / before - 1
-    return {**sample, "baseline_acceptance_length": before, "change": difference}
-
-
-def _judged(verdict: Mapping[str, Any]) -> str:
-    """The figures that alerts show, with what they are: neither the pooled AL nor the mean over prompts."""
-    if verdict["change"] is None:
-        return ""
-    now, before = (figure(verdict["metric"], verdict[name]) for name in ("value", "baseline_value"))
-    return (
-        f", {now}, {change(verdict['change'])} from {before} of baseline {verdict['baseline_id']}, "
-        f"geometric means over {verdict['prompts']} prompts"
-    )
-
-
-def _sample_al(row: Mapping[str, Any]) -> float | None:
-    return 1 + row["accepted"] / row["steps"] if row["steps"] else None
-
-
-SAMPLE_COLUMNS = [
-    Column("prompt", lambda row: row["question_id"], whole=True),
-    Column("AL", lambda row: figure("acceptance_length", _sample_al(row)), right=True),
-    Column("steps", lambda row: str(row["steps"]), right=True),
-    Column("drafted", lambda row: NOTHING if row["drafted"] is None else str(row["drafted"]), right=True),
-    Column("accepted", lambda row: str(row["accepted"]), right=True),
-    Column("tokens", lambda row: str(row["completion_tokens"]), right=True),
-    Column("TTFT", lambda row: figure("ttft_seconds_p50", row["ttft_seconds"]), right=True),
-    Column("finish", lambda row: row["finish_reason"] or NOTHING, once=True),
-    Column("result", lambda row: row["invalid_reason"] or "ok", once=True),
-]
-JUDGED_SAMPLE_COLUMNS = [
-    *SAMPLE_COLUMNS[:2],
-    Column("baseline", lambda row: figure("acceptance_length", row["baseline_acceptance_length"]), right=True),
-    Column("change", lambda row: change(row["change"]), right=True),
-    *(column for column in SAMPLE_COLUMNS[2:] if column.heading not in ("drafted", "finish")),
-]
-"""What moved comes first; what gives way to it is in the JSON."""

@@ -22,7 +22,8 @@ def mark_events(connection: Connection, route: str, rows: Rows, since: datetime 
     """Gives each row of history by run its `events`, oldest first.
 
     A bump is at the first run shown that has the new identity, an incident's transition at the run that moved it, an
-    approval at the last run of its domain before it. What belongs to no row shown is left out.
+    approval at the last run of its domain before it, as is the end of an incident that no run ended. What belongs to no
+    row shown is left out.
     """
     for row in rows:
         row["events"] = []
@@ -53,7 +54,8 @@ def _transitions(connection: Connection, route: str, rows: Rows, *window: dateti
         .where(incidents.c.route == route, *_between(incident_events.c.happened_at, window))
     )
     for moved in connection.execute(statement):
-        row = by_run.get(moved.document["verdict"]["run_ids"][-1])
+        verdict = moved.document["verdict"]  # None where the configuration moved it, not a run
+        row = by_run.get(verdict["run_ids"][-1]) if verdict else _last_before(rows, moved.happened_at)
         if row is not None:
             text = f"incident {moved.incident_id} {moved.transition}"
             yield row, _event("incident", moved.incident_id, moved.happened_at, text)
@@ -67,10 +69,14 @@ def _approvals(connection: Connection, route: str, rows: Rows, *window: datetime
         .where(baselines.c.route == route, *_between(approval.approved_at, window))
     )
     for approved in connection.execute(statement):
-        its_own = (row for row in rows if row["domain"] == approved.domain)
-        before = [row for row in its_own if datetime.fromisoformat(row["first_at"]) <= approved.approved_at]
-        if before:
-            yield before[-1], _event("baseline", approved.id, approved.approved_at, f"baseline {approved.id} approved")
+        row = _last_before([row for row in rows if row["domain"] == approved.domain], approved.approved_at)
+        if row is not None:
+            yield row, _event("baseline", approved.id, approved.approved_at, f"baseline {approved.id} approved")
+
+
+def _last_before(rows: Rows, at: datetime) -> dict[str, Any] | None:
+    before = [row for row in rows if datetime.fromisoformat(row["first_at"]) <= at]
+    return before[-1] if before else None
 
 
 def _between(time: ColumnElement[datetime], window: Sequence[datetime | None]) -> list[ColumnElement[bool]]:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import text
 
-from monitor.core.incidents import IncidentState, Transition, on_confirmed
+from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.core.judge import Line, judge_run
 from monitor.core.records import Counts, Source
 from monitor.store import baselines, identities, incidents, runs
 from monitor.store.history import history, history_statement
 from monitor.store.verdicts import store_verdict
-from tests.factories import DOMAIN, IDENTITY, REPLICA, ROUTE, START, Lengths, make_run, make_sample
+from tests.factories import IDENTITY, REPLICA, ROUTE, START, Lengths, make_run, make_sample
 from tests.many_runs import store_many_runs
 
 if TYPE_CHECKING:
@@ -259,9 +259,8 @@ def test_events_stand_at_the_run_they_belong_to(connection: Connection) -> None:
     changes = moved.changes_from(IDENTITY)
     identities.store_bump(connection, ROUTE, REPLICA, before, after, changes, START + HOUR, other)
     last = stored(connection, at=START + 2 * HOUR, identity=moved)
-    incident_id = incidents.save_state(
-        connection, ROUTE, None, on_confirmed(IncidentState(), DOMAIN, "drop", "page")[0], START
-    )
+    broken = IncidentState({"coding": BrokenDomain("drop", "page")})
+    incident_id = incidents.save_state(connection, ROUTE, None, broken, START)
     document = {"domain": "coding", "verdict": {"run_ids": [first, last]}}
     incidents.add_event(connection, incident_id, Transition.OPENED, document, [], START + 2 * HOUR)
     approved, opened = [f"baseline {baseline_id} approved"], [f"incident {incident_id} opened"]
@@ -269,6 +268,9 @@ def test_events_stand_at_the_run_they_belong_to(connection: Connection) -> None:
     assert events(connection, domain="coding") == [approved, ["bump: k, drafter", *opened]]
     assert events(connection, since=START + 2 * HOUR) == [opened]
     assert events(connection, domain="coding", until=START + HOUR) == [approved]
+    removed = {"domain": "coding", "verdict": None}
+    incidents.add_event(connection, incident_id, Transition.RESOLVED, removed, [], START + 3 * HOUR)
+    assert events(connection)[-1] == [*opened, f"incident {incident_id} resolved"]
 
 
 def test_by_identity_rows_say_what_was_running(connection: Connection) -> None:
