@@ -198,7 +198,8 @@ def retry_after(value: str | None, now: datetime | None = None) -> float | None:
     """
     if value is None:
         return None
-    seconds = float(value) if value.strip().isdecimal() else _seconds_until(value, now or datetime.now(UTC))
+    text = value.strip()
+    seconds = float(text) if text.isdecimal() else _seconds_until(text, now or datetime.now(UTC))
     return None if seconds is None else min(max(0.0, seconds), LONGEST_PAUSE_SECONDS)
 
 
