@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RequestCounts:
-    """Verification counts that the server reports for one request; None where it does not say."""
+    """Verification counts that the server reports for one request, in our words; None where it does not say.
+
+    `decode_steps`: those without a draft included; None where it follows from the chunks.
+    """
 
     steps: int
     accepted: int
     drafted: int | None = None
     histogram: tuple[int, ...] = ()
     k: int | None = None
+    decode_steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,13 +69,15 @@ class Load:
 class Observation:
     """What a look at the replica shows. `model` is the name to put into requests.
 
-    `speculates` is None when the replica does not show whether speculation is on.
+    `speculates` is None when the replica does not show whether speculation is on. `notes`: what a reader of any figure
+    from this replica must know, each as one sentence.
     """
 
     model: str
     identity: Identity = field(default_factory=Identity)
     load: Load = field(default_factory=Load)
     speculates: bool | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Replica(Protocol):
@@ -86,7 +92,17 @@ class Replica(Protocol):
 
 
 class Engine(Protocol):
-    """What one kind of server exposes, and how it is asked."""
+    """What one kind of server exposes, and how it is asked.
+
+    `chunks_are_steps`: whether the tokens of a chunk are those of one step. False: tokens are streamed one by one, and
+    a chunk shows nothing of speculation. None: the answers must show.
+    """
+
+    @property
+    def chunks_are_steps(self) -> bool | None: ...
+
+    async def is_here(self, replica: Replica, owner: str | None) -> bool:
+        """Whether the server shows that it is this engine; `owner` is who owns its models. Never raises TargetError."""
 
     async def observe(self, replica: Replica, model: str | None, declared: Identity) -> Observation:
         """Identity and load now. `model` None: the only one served. Raises TargetError when nothing can be measured."""

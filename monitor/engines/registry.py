@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from monitor.engines.sglang import SglangEngine
 from monitor.engines.vllm import VllmEngine
 
 if TYPE_CHECKING:
     from monitor.engines.base import Engine
 
-ENGINES: dict[str, Engine] = {"vllm": VllmEngine()}
+ENGINES: dict[str, Engine] = {"vllm": VllmEngine(), "sglang": SglangEngine()}
