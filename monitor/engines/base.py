@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from monitor.core.records import Identity
 
@@ -29,17 +29,27 @@ class RequestCounts:
     decode_steps: int | None = None
 
 
+class DraftTotals(NamedTuple):
+    """Tokens generated, drafted and accepted from the beginning of an answer until now."""
+
+    tokens: int
+    drafted: int
+    accepted: int
+
+
 @dataclass(frozen=True)
 class Chunk:
     """What one event of a stream says; None where it does not say.
 
-    `token_ids` are those of this chunk alone, `completion_tokens` counts from the beginning of the answer.
+    `token_ids` are those of this chunk alone, `tokens` only their number; `completion_tokens` counts from the beginning
+    of the answer, as do `draft_totals`.
     `stopped_by_text`: the answer ended at a stop string, not at a token. `after_the_answer`: it holds only totals.
     """
 
     text: str = ""
     after_the_answer: bool = False
     token_ids: tuple[int, ...] | None = None
+    tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens: int | None = None
     cached_prompt_tokens: int | None = None
@@ -47,6 +57,7 @@ class Chunk:
     stopped_by_text: bool = False
     fingerprint: str | None = None
     request_counts: RequestCounts | None = None
+    draft_totals: DraftTotals | None = None
 
     @property
     def bears_tokens(self) -> bool:

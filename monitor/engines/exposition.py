@@ -43,3 +43,8 @@ def combined(metrics: Metrics, name: str, how: Callable[[Iterable[float]], float
     """The values of every series of this name, added or otherwise made one; None where there is none."""
     values = [value for _, value in metrics.get(name, ())]
     return how(values) if values else None
+
+
+def number_in(label: str | None) -> int | None:
+    """The whole number in a label; None where it is none."""
+    return int(label) if label is not None and label.isdigit() else None

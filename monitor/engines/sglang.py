@@ -39,7 +39,7 @@ ADAPTIVE = (
 
 
 class SglangEngine(OpenAIEngine):
-    """The adapter for SGLang; counts per request from the release that knows `return_spec_tokens_details` (sglang#33518).
+    """The adapter for SGLang. Counts per request need a release that knows `return_spec_tokens_details` (sglang#33518).
 
     Its gauges of acceptance are not read: they hold the last interval's value when idle, and everybody's traffic.
     """
