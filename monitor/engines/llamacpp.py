@@ -67,9 +67,10 @@ class LlamaCppEngine(OpenAIEngine):
         """See `Engine.load`; needs --metrics."""
         return load_of(await _metrics(replica))
 
-    async def counters(self, replica: Replica, model: str) -> Counters:
-        """See `Engine.counters`."""
-        return counters_of(await counters_page(replica, "/metrics", "--metrics"), replica.url)
+    async def glance(self, replica: Replica, model: str | None) -> tuple[Load, Counters]:
+        """See `Engine.glance`."""
+        page = await counters_page(replica, "/metrics", "--metrics")
+        return load_of(parse_only(page, _WANTED)), counters_of(page, replica.url)
 
     def own_keys(self, sampling: Sampling, salt: str | None) -> dict[str, Any]:
         """See `OpenAIEngine.own_keys`. A cold run uses no cache at all, for want of a salt."""

@@ -71,9 +71,10 @@ class SglangEngine(OpenAIEngine):
         """See `Engine.load`; needs --enable-metrics."""
         return load_of(parse_only(await optional_text(replica, "/metrics"), _WANTED))
 
-    async def counters(self, replica: Replica, model: str) -> Counters:
-        """See `Engine.counters`."""
-        return counters_of(await counters_page(replica, "/metrics", "--enable-metrics"), replica.url)
+    async def glance(self, replica: Replica, model: str | None) -> tuple[Load, Counters]:
+        """See `Engine.glance`."""
+        page = await counters_page(replica, "/metrics", "--enable-metrics")
+        return load_of(parse_only(page, _WANTED)), counters_of(page, replica.url)
 
     def own_keys(self, sampling: Sampling, salt: str | None) -> dict[str, Any]:
         """See `OpenAIEngine.own_keys`. Token ids are refused with streamed chat (sglang#30917)."""
