@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from monitor.engines import drafts
+
 if TYPE_CHECKING:
-    from monitor.engines.base import Chunk, RequestCounts
+    from monitor.engines.base import Chunk, DraftTotals, RequestCounts
 
 
 @dataclass
@@ -29,6 +31,7 @@ class Answer:
     stopped_by_text: bool = False
     fingerprint: str | None = None
     request_counts: RequestCounts | None = None
+    draft_totals: list[DraftTotals] = field(default_factory=list)
 
     @property
     def counted_tokens(self) -> int:
@@ -63,6 +66,10 @@ class Answer:
         self.stopped_by_text = self.stopped_by_text or chunk.stopped_by_text
         self.fingerprint = chunk.fingerprint or self.fingerprint
         self.request_counts = chunk.request_counts or self.request_counts
+        if chunk.draft_totals is not None:
+            self.draft_totals.append(chunk.draft_totals)
+            if chunk.finish_reason:
+                self.request_counts = drafts.counts_of(self.draft_totals)
 
     def _tokens_of(self, chunk: Chunk) -> int:
         if chunk.after_the_answer:
@@ -71,7 +78,9 @@ class Answer:
             if self.token_ids is not None:
                 self.token_ids.extend(chunk.token_ids)
             return len(chunk.token_ids)
-        if chunk.completion_tokens is not None and not self.uncounted_chunks:
+        if chunk.tokens is not None:
+            tokens = chunk.tokens
+        elif chunk.completion_tokens is not None and not self.uncounted_chunks:
             tokens = max(0, chunk.completion_tokens - self.counted_tokens)
         else:
             tokens = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from monitor.core.records import Identity
 
@@ -16,26 +16,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RequestCounts:
-    """Verification counts that the server reports for one request; None where it does not say."""
+    """Verification counts that the server reports for one request, in our words; None where it does not say.
+
+    `decode_steps`: those without a draft included; None where it follows from the chunks.
+    """
 
     steps: int
     accepted: int
     drafted: int | None = None
     histogram: tuple[int, ...] = ()
     k: int | None = None
+    decode_steps: int | None = None
+
+
+class DraftTotals(NamedTuple):
+    """Tokens generated, drafted and accepted from the beginning of an answer until now."""
+
+    tokens: int
+    drafted: int
+    accepted: int
 
 
 @dataclass(frozen=True)
 class Chunk:
     """What one event of a stream says; None where it does not say.
 
-    `token_ids` are those of this chunk alone, `completion_tokens` counts from the beginning of the answer.
+    `token_ids` are those of this chunk alone, `tokens` only their number; `completion_tokens` counts from the beginning
+    of the answer, as do `draft_totals`.
     `stopped_by_text`: the answer ended at a stop string, not at a token. `after_the_answer`: it holds only totals.
     """
 
     text: str = ""
     after_the_answer: bool = False
     token_ids: tuple[int, ...] | None = None
+    tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens: int | None = None
     cached_prompt_tokens: int | None = None
@@ -43,6 +57,7 @@ class Chunk:
     stopped_by_text: bool = False
     fingerprint: str | None = None
     request_counts: RequestCounts | None = None
+    draft_totals: DraftTotals | None = None
 
     @property
     def bears_tokens(self) -> bool:
@@ -65,13 +80,15 @@ class Load:
 class Observation:
     """What a look at the replica shows. `model` is the name to put into requests.
 
-    `speculates` is None when the replica does not show whether speculation is on.
+    `speculates` is None when the replica does not show whether speculation is on. `notes`: what a reader of any figure
+    from this replica must know, each as one sentence.
     """
 
     model: str
     identity: Identity = field(default_factory=Identity)
     load: Load = field(default_factory=Load)
     speculates: bool | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Replica(Protocol):
@@ -86,7 +103,17 @@ class Replica(Protocol):
 
 
 class Engine(Protocol):
-    """What one kind of server exposes, and how it is asked."""
+    """What one kind of server exposes, and how it is asked.
+
+    `chunks_are_steps`: whether the tokens of a chunk are those of one step. False: tokens are streamed one by one, and
+    a chunk shows nothing of speculation. None: the answers must show.
+    """
+
+    @property
+    def chunks_are_steps(self) -> bool | None: ...
+
+    async def is_here(self, replica: Replica, owner: str | None) -> bool:
+        """Whether the server shows that it is this engine; `owner` is who owns its models. Never raises TargetError."""
 
     async def observe(self, replica: Replica, model: str | None, declared: Identity) -> Observation:
         """Identity and load now. `model` None: the only one served. Raises TargetError when nothing can be measured."""

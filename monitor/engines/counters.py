@@ -49,10 +49,13 @@ class Counters:
 
 @dataclass(frozen=True)
 class Change:
-    """What the counters moved by, summed over engines; `accepted_at[i]`: steps that accepted more than i tokens."""
+    """What the counters moved by, summed over engines; `accepted_at[i]`: steps that accepted more than i tokens.
+
+    `drafted` is None, and `accepted_at` empty, where the server does not count them.
+    """
 
     steps: int
-    drafted: int
+    drafted: int | None
     accepted: int
     accepted_at: tuple[int, ...]
     generated_tokens: int
@@ -69,7 +72,9 @@ class Change:
 
     def contradiction(self) -> str | None:
         """Why the change cannot be true, or None: AL = 1 + Σ survival must hold, and survival cannot rise."""
-        if sum(self.accepted_at) != self.accepted:
+        if self.accepted and not self.steps:
+            return f"{self.accepted} tokens were accepted in no step"
+        if self.accepted_at and sum(self.accepted_at) != self.accepted:
             return (
                 f"{self.accepted} tokens were accepted, but the positions add up to {sum(self.accepted_at)}, so AL is "
                 "not 1 + Σ survival; counters by position are known to be wrong under data parallelism where one "
@@ -77,7 +82,7 @@ class Change:
             )
         if any(count < 0 for count in self.histogram):
             return f"of {self.steps} steps {list(self.accepted_at)} reached each position, which cannot rise"
-        if self.accepted > self.drafted:
+        if self.drafted is not None and self.accepted > self.drafted:
             return f"{self.accepted} tokens were accepted of {self.drafted} drafted"
         return None
 
@@ -94,10 +99,11 @@ def difference(before: Counters, after: Counters, url: str) -> Change:
     for series, value in after.series.items():
         key = (series.counter, series.position)
         moved[key] = moved.get(key, 0.0) + value - before.series.get(series, 0.0)
+    without_drafted = not after.lazy and not any(series.counter is Counter.DRAFTED for series in after.series)
     positions = 1 + max((position for _, position in moved if position is not None), default=-1)
     return Change(
         steps=round(moved.get((Counter.STEPS, None), 0)),
-        drafted=round(moved.get((Counter.DRAFTED, None), 0)),
+        drafted=None if without_drafted else round(moved.get((Counter.DRAFTED, None), 0)),
         accepted=round(moved.get((Counter.ACCEPTED, None), 0)),
         accepted_at=tuple(round(moved.get((Counter.ACCEPTED_AT, i), 0)) for i in range(positions)),
         generated_tokens=round(moved.get((Counter.GENERATED, None), 0)),

@@ -47,18 +47,20 @@ def drafts_every_step(method: str | None) -> bool | None:
 class Reading:
     """How the answers of one run are read: the run's source, K where known, and whether its method always drafts.
 
-    K is 0 for a plain server, whose every token is a step.
+    K is 0 for a plain server, whose every token is a step. `chunks_are_steps` is False where tokens are streamed one by
+    one: then the stream is no source, and does not bound the steps of another one.
     """
 
     source: Source
     k: int | None = None
     every_step: bool | None = None
     max_contamination_ratio: float = MAX_CONTAMINATION_RATIO
+    chunks_are_steps: bool = True
 
 
 def counts_of(answer: Answer, reading: Reading) -> Counts:
     """The counts of one answer by itself (`request` or `stream`); empty where its source did not give any."""
-    return _from_request(answer) if reading.source is Source.REQUEST else _from_stream(answer, reading)
+    return _from_request(answer, reading) if reading.source is Source.REQUEST else _from_stream(answer, reading)
 
 
 def foreign_tokens(answers: Sequence[Answer], window: Change) -> int:
@@ -66,9 +68,9 @@ def foreign_tokens(answers: Sequence[Answer], window: Change) -> int:
     return window.generated_tokens - sum(answer.completion_tokens for answer in answers)
 
 
-def _from_counters(answers: Sequence[Answer], window: Window | None) -> Counts:
+def _from_counters(answers: Sequence[Answer], window: Window | None, reading: Reading) -> Counts:
     """Decode steps are bounded as with `request`, over all turns: the counters do not tell them either."""
-    chunks = sum(answer.decode_chunks for answer in answers)
+    chunks = sum(answer.decode_chunks for answer in answers) if reading.chunks_are_steps else 0
     if not isinstance(window, Change):
         return Counts(drafted=None, decode_steps=chunks)
     undrafted = sum(answer.completion_tokens - 1 for answer in answers) - window.accepted
@@ -76,13 +78,15 @@ def _from_counters(answers: Sequence[Answer], window: Window | None) -> Counts:
     return Counts(window.steps, window.drafted, window.accepted, window.histogram, decode_steps)
 
 
-def _from_request(answer: Answer) -> Counts:
+def _from_request(answer: Answer, reading: Reading) -> Counts:
     told = answer.request_counts
+    chunks = answer.decode_chunks if reading.chunks_are_steps else 0
     if told is None:
-        return Counts(decode_steps=answer.decode_chunks)
+        return Counts(decode_steps=chunks)
     # The server does not tell decode steps without a draft. Three numbers cannot exceed their count: chunks after the
     # first (merging only lowers it), steps with a draft, and tokens after the first that no draft accounts for.
-    decode_steps = max(answer.decode_chunks, told.steps, answer.completion_tokens - 1 - told.accepted)
+    bounds = (chunks, told.steps, answer.completion_tokens - 1 - told.accepted)
+    decode_steps = max(bounds) if told.decode_steps is None else told.decode_steps
     return Counts(told.steps, told.drafted, told.accepted, told.histogram, decode_steps)
 
 
@@ -111,6 +115,12 @@ def _merged(tokens: int, k: int | None) -> bool:
     return bool(k) and k is not None and tokens > k + 1
 
 
+def show_steps(answers: Sequence[Answer]) -> bool:
+    """Whether chunks of a server nobody knows hold what a step makes; one that streams token by token merges a few."""
+    decode = [tokens for answer in answers for tokens in answer.chunk_tokens[1:]]
+    return sum(tokens > 1 for tokens in decode) > MERGED_LIMIT_RATIO * len(decode)
+
+
 def merged_chunks(answers: Sequence[Answer], k: int | None) -> int:
     """Chunks that hold more tokens than one step can produce; 0 when K is not known."""
     return sum(_merged(tokens, k) for answer in answers for tokens in answer.chunk_tokens)
@@ -129,7 +139,7 @@ def sample_of(
     `advice` says how this server is made to report counts per request. `window`: what its counters moved by.
     """
     if reading.source is Source.COUNTERS:
-        counts = _from_counters(answers, window)
+        counts = _from_counters(answers, window, reading)
     else:
         counts = sum((counts_of(answer, reading) for answer in answers), Counts())
     ks = {answer.request_counts.k for answer in answers if answer.request_counts}
@@ -137,7 +147,7 @@ def sample_of(
         question_id=question_id,
         source=reading.source,
         counts=counts,
-        k=ks.pop() if reading.source is Source.REQUEST and len(ks) == 1 else reading.k,
+        k=ks.pop() if reading.source is Source.REQUEST and len(ks - {None}) == len(ks) == 1 else reading.k,
         prompt_tokens=_total([answer.prompt_tokens for answer in answers]),
         cached_prompt_tokens=_total([answer.cached_prompt_tokens for answer in answers]),
         completion_tokens=sum(answer.completion_tokens for answer in answers),
@@ -183,6 +193,8 @@ def _fault_of_stream(answers: Sequence[Answer], reading: Reading, advice: str) -
         return "no_usage", "chunks carry neither token_ids nor usage; the server or a proxy drops these options"
     if any(answer.counted_tokens != answer.completion_tokens for answer in answers):
         return "inconsistent_counts", "the chunks do not add up to the completion tokens that usage reports"
+    if not reading.chunks_are_steps:
+        return "tokens_not_steps", f"the stream comes token by token, which shows nothing of its steps; {advice}"
     merged, chunks = merged_chunks(answers, reading.k), sum(len(answer.chunk_tokens) for answer in answers)
     if merged > MERGED_LIMIT_RATIO * chunks:
         return "merged_chunks", f"{merged} of {chunks} chunks hold more tokens than one step; {advice}"

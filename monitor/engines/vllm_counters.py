@@ -9,7 +9,7 @@ from monitor.engines.counters import Counter, Counters, Series
 from monitor.engines.failures import failure
 
 if TYPE_CHECKING:
-    from monitor.engines.vllm_metrics import Metrics
+    from monitor.engines.exposition import Metrics
 
 COUNTERS = {
     names.DRAFTS: Counter.STEPS,

@@ -5,39 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from monitor.core.records import Identity
-from monitor.engines.failures import failure
 from monitor.engines.lenient import section, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from monitor.engines.vllm_metrics import Metrics
+    from monitor.engines.exposition import Metrics
 
-MODELS_SHOWN = 8
 MODEL_FREE = {"ngram", "ngram_gpu", "suffix"}
 """Methods whose `model` in the server's configuration is only the name of the method."""
-
-
-def choose_model(listing: object, wanted: str | None, url: str) -> Mapping[str, Any]:
-    """The card of the model to measure in what /v1/models answered.
-
-    Several names of one model count as one. Raises `not_openai`, `model_not_served` or `several_models`.
-    """
-    data = listing.get("data") if isinstance(listing, dict) else None
-    if not isinstance(data, list):
-        raise failure("not_openai", url, "/v1/models does not answer with a list of models")
-    cards = [card for card in data if isinstance(card, dict) and isinstance(card.get("id"), str)]
-    served = ", ".join(card["id"] for card in cards[:MODELS_SHOWN]) + (" …" if len(cards) > MODELS_SHOWN else "")
-    if wanted is not None:
-        for card in cards:
-            if card["id"] == wanted:
-                return card
-        raise failure("model_not_served", url, f"model {wanted!r} is not served; served: {served or 'none'}")
-    if not cards:
-        raise failure("model_not_served", url, "no model is served")
-    if len({(card.get("root", card["id"]), card.get("parent")) for card in cards}) > 1:
-        raise failure("several_models", url, f"several models are served: {served}")
-    return cards[0]
 
 
 def identity_of(card: Mapping[str, Any], version: Mapping[str, Any], server_info: Mapping[str, Any]) -> Identity:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
+from monitor.engines import exposition
 from monitor.engines.base import Load
 
-Metrics: TypeAlias = dict[str, list[tuple[dict[str, str], float]]]
-"""Values with their labels, by the name of the series."""
+if TYPE_CHECKING:
+    from monitor.engines.exposition import Metrics
 
 DRAFTS = "vllm:spec_decode_num_drafts_total"
 DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
@@ -46,23 +46,13 @@ def parse(page: str) -> Metrics:
     Ray's names (`ray_vllm_…`, with or without `_total`) are turned into vLLM's. Only the lines of these series reach
     the parser: a whole page takes it tens of milliseconds, which a probe would feel.
     """
-    from prometheus_client.parser import text_string_to_metric_families
-
-    lines = [named for line in _CANDIDATES.findall(page) if (named := _in_vllms_words(line.rstrip("\r")))]
-    found: Metrics = {}
-    try:
-        for family in text_string_to_metric_families("\n".join(lines) + "\n"):
-            for sample in family.samples:
-                if math.isfinite(sample.value):
-                    found.setdefault(sample.name, []).append((dict(sample.labels), float(sample.value)))
-    except ValueError:
-        return {}
-    return found
+    lines = _CANDIDATES.findall(page)
+    return exposition.parse(named for line in lines if (named := _in_vllms_words(line.rstrip("\r"))))
 
 
 def _in_vllms_words(line: str) -> str | None:
     """The line under vLLM's own name; None for a line that is not wanted, comments among them."""
-    end = min(place for place in (line.find("{"), line.find(" "), len(line)) if place >= 0)
+    end = exposition.name_end(line)
     name = line[:end]
     if name.startswith("ray_vllm"):
         name = f"vllm:{name[len('ray_vllm') + 1 :]}"

@@ -61,9 +61,13 @@ def _by_request(answers: Sequence[Answer]) -> Counts | None:
 
 
 def _by_stream(answers: Sequence[Answer], reading: Reading) -> Counts | None:
-    """None unless every step drafts: elsewhere a stream shows another quantity."""
+    """None unless every step drafts and is a chunk: elsewhere a stream shows another quantity."""
     chunks = sum(len(answer.chunk_tokens) for answer in answers)
-    if not reading.every_step or merged_chunks(answers, reading.k) > MERGED_LIMIT_RATIO * chunks:
+    if (
+        not reading.every_step
+        or not reading.chunks_are_steps
+        or merged_chunks(answers, reading.k) > MERGED_LIMIT_RATIO * chunks
+    ):
         return None
     as_stream = Reading(Source.STREAM, reading.k, reading.every_step)
     return sum((counts_of(answer, as_stream) for answer in answers), Counts())

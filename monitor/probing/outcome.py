@@ -17,6 +17,7 @@ from monitor.engines.counts import (
     foreign_tokens,
     merged_chunks,
     sample_of,
+    show_steps,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Outcome:
     `observed`: what the replica shows of itself. `declared`: what the configuration says about it. `speculates`: None
     when it does not show. `advice`: how it is made to report counts per request. `plain`: it is measured for its times
     as the server without speculation, so that an answer with acceptance is what makes a sample invalid.
+    `chunks_are_steps`: see `Engine`. `notes`: see `Observation`.
     """
 
     url: str
@@ -46,6 +48,8 @@ class Outcome:
     advice: str
     plain: bool = False
     max_contamination_ratio: float = MAX_CONTAMINATION_RATIO
+    chunks_are_steps: bool | None = True
+    notes: tuple[str, ...] = ()
 
     def reading(self, attempts: Sequence[Attempt]) -> Reading:
         """One source for all samples, the one wished for or the best there is.
@@ -56,7 +60,11 @@ class Outcome:
             return Reading(Source.STREAM, k=0, every_step=False)
         identity = self.identity(attempts)
         source = self._best_source(attempts) if self.wish == "auto" else Source(self.wish)
-        return Reading(source, identity.k, drafts_every_step(identity.method), self.max_contamination_ratio)
+        steps_shown = self.chunks_are_steps
+        if steps_shown is None:
+            steps_shown = show_steps([answer for attempt in attempts for answer in attempt.answers])
+        every_step = drafts_every_step(identity.method)
+        return Reading(source, identity.k, every_step, self.max_contamination_ratio, steps_shown)
 
     def _best_source(self, attempts: Sequence[Attempt]) -> Source:
         if _request_ks(attempts):
@@ -150,12 +158,13 @@ class Outcome:
         answers = [answer for attempt in attempts for answer in attempt.answers]
         if not answers:
             return ()
-        found = [
+        found = list(self.notes)
+        found += [
             f"{name} is declared as {told!r}, but the server shows {seen!r}"
             for name, (told, seen) in identity.changes_from(self.declared).items()
         ]
         if self.speculates is None and not _request_ks(attempts):
-            found.append("no /metrics of vLLM here: the load, and whether the server speculates, are unknown")
+            found.append("nothing here shows whether the server speculates, and perhaps not its load")
         if reading.source is Source.STREAM and self.speculates is not False and not self.plain:
             found += self._about_streams(reading, identity, merged_chunks(answers, reading.k))
             found += self._about_unused_counters(attempts)

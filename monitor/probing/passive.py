@@ -76,7 +76,7 @@ class ReplicaReader:
         self._sum = replace(
             now,
             steps=now.steps + change.steps,
-            drafted=now.drafted + change.drafted,
+            drafted=now.drafted + (change.drafted or 0),
             accepted=now.accepted + change.accepted,
             accepted_at=added_counts(now.accepted_at, change.accepted_at),
             generated_tokens=now.generated_tokens + change.generated_tokens,

@@ -215,6 +215,8 @@ class _Replaying:
     def _counters_wanted(self) -> bool:
         if self._plan.source != "auto" or self._plan.keep_concurrency or self._plan.plain:
             return self._plan.source == "counters"
+        if self._engine.chunks_are_steps is False:
+            return True
         return drafts_every_step(self._outcome(None).identity([]).method) is False
 
     async def _work_in_windows(self, asking: Asking, queue: Iterator[Attempt]) -> None:
@@ -281,6 +283,8 @@ class _Replaying:
             advice=self._engine.counts_advice(observed.version),
             plain=self._plan.plain,
             max_contamination_ratio=self._plan.max_contamination_ratio,
+            chunks_are_steps=self._engine.chunks_are_steps,
+            notes=self._look.notes if self._look else (),
         )
 
     def regime(self) -> Regime:

@@ -140,7 +140,7 @@ class TestWarnings:
 
     def test_a_replica_without_metrics_is_said_to_hide_its_load(self):
         (first, *_) = replace(OUTCOME, speculates=None).warnings([attempt(told=None)])
-        assert first.startswith("no /metrics of vLLM here")
+        assert first.startswith("nothing here shows whether the server speculates")
 
     def test_a_late_machine_is_blamed_for_its_times(self):
         late = attempt()

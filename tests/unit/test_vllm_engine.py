@@ -4,8 +4,9 @@ import pytest
 
 from monitor.core.records import Identity, Sampling
 from monitor.engines.base import Load, RequestCounts
+from monitor.engines.models import choose_model
 from monitor.engines.vllm import VllmEngine, request_counts
-from monitor.engines.vllm_identity import choose_model, identity_of
+from monitor.engines.vllm_identity import identity_of
 from monitor.engines.vllm_metrics import draft_positions, load_of, parse, speculates
 from monitor.errors import TargetError
 
