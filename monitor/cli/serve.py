@@ -65,13 +65,17 @@ def serve(context: Context, listen: tuple[str, int], workers: int, grace: float,
 
     Reads routes.yaml and alerting.yaml, upgrades an older schema, and runs until SIGTERM or Ctrl-C.
     """
+    from monitor.cli.greeting import greeting
     from monitor.service.serve import Service
+    from monitor.store import migrate
 
     set_up_logging(log_level)
     signal.signal(signal.SIGTERM, leave)
     config = context.load_config()
     prompt_sets = context.prompt_sets(config)
     with context.database_and_keeper() as (database, keep_alive):
+        migrate.upgrade(database)
+        logging.getLogger("specwatch").info(greeting(config, prompt_sets, database, listen, own=keep_alive is not None))
         service = Service(
             config,
             database,

@@ -17,11 +17,11 @@ class Complaint:
         self._over = over
         self._last = ""
 
-    def raise_for(self, error: object) -> None:
-        """Logs the error unless the last one said the same."""
-        if str(error) != self._last:
-            self._last = str(error)
-            self._logger.warning("%s: %s", self._wrong, " ".join(self._last.split()))
+    def raise_for(self, error: object, kind: str | None = None) -> None:
+        """Logs the error unless the last one said the same, or was of the same `kind` where one is given."""
+        if (kind or str(error)) != self._last:
+            self._last = kind or str(error)
+            self._logger.warning("%s: %s", self._wrong, " ".join(str(error).split()))
 
     def end(self) -> None:
         """All is well, again or as ever."""

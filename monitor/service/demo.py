@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 import click
 
 from monitor.alerting.receivers import Arrival, LogReceiver, build_receivers
-from monitor.core.format import figure
 from monitor.core.incidents import Transition
 from monitor.errors import UsageError
 from monitor.prompts.sets import bundled_directory
 from monitor.service.serve import Service
+from monitor.service.telling import run_line
 from monitor.sim import Drafter, ServerConfig, SimulatedServer, Target
 from monitor.sim.domains import domains_in
 from monitor.store import migrate
@@ -36,6 +36,17 @@ if TYPE_CHECKING:
 PREFIX = "demo-"
 """Routes of this name on loopback are served by simulators, at their only replica's port."""
 TIME_LIMIT_SECONDS = 180.0
+
+CLOSING = """
+The service and its two simulated servers go on, quietly, until Ctrl-C.
+In another shell:
+
+  specwatch incidents 1                what was told, and when
+  specwatch routes                     how every domain stands
+  specwatch history demo-chat          the swap in figures
+  specwatch run show ID                one run, down to its prompts
+  specwatch probe http://HOST:8000     a server of your own, without any set-up
+"""
 
 GOOD = Drafter(
     name="demo/drafter-v1",
@@ -77,6 +88,7 @@ class Demo:
         self.baselines: set[str] = set()
         self.seen: dict[Transition, asyncio.Event] = {transition: asyncio.Event() for transition in Transition}
         self.ready = asyncio.Event()
+        self.over = False
         receivers = build_receivers(config.alerting)
         printing = {name: self for name, receiver in receivers.items() if isinstance(receiver, LogReceiver)}
         self.service = Service(
@@ -95,7 +107,7 @@ class Demo:
         """Plays the demo; True when the incident opened and resolved, or when the user ended it."""
         with ExitStack() as stack:
             servers = {route.name: self._simulate(stack, route) for route in self.routes}
-            await asyncio.to_thread(self._forget_the_last_demo)
+            await asyncio.to_thread(self._forget)
             serving = asyncio.create_task(self.service.run())
             plot = asyncio.create_task(self._plot(servers[self.routes[0].name]))
             await asyncio.wait({serving, plot}, return_when=asyncio.FIRST_COMPLETED)
@@ -105,10 +117,15 @@ class Demo:
             plot.cancel()
             self.service.stop()
             await serving
+            if not self.once:
+                await asyncio.to_thread(self._forget)
             return ended_by_user or (plot.done() and not plot.cancelled() and plot.result())
 
-    def _forget_the_last_demo(self) -> None:
-        """Only once the simulators hold these routes' ports: then no server of the user's is behind them."""
+    def _forget(self) -> None:
+        """What is recorded of the simulated routes goes, at the start in case the last demo was killed, and at the end.
+
+        Only while the simulators hold these routes' ports: then no server of the user's is behind them.
+        """
         migrate.upgrade(self.database)
         with self.database.transaction() as connection:
             for route in self.routes:
@@ -152,30 +169,19 @@ class Demo:
             self._say(f"the demo did not end within {TIME_LIMIT_SECONDS:.0f} s; the machine may be too busy")
             return False
         self._say(f"done: opened and resolved {time.monotonic() - self.started:.0f} s after the start")
+        self.over = True
         if not self.once:
-            self._say(
-                "still probing; in another shell try:  specwatch incidents · specwatch history demo-chat · "
-                "specwatch runs        Ctrl-C ends"
-            )
+            click.echo(CLOSING)
         return True
 
     def recorded(self, run: Run, recorded: Recorded) -> None:
-        """One line per run."""
+        """One line per run, until the story has been told."""
         if recorded.baseline_id is not None:
             self.baselines.add(f"{run.route}/{run.domain}")
         if len(self.baselines) == sum(len(route.domains) for route in self.routes):
             self.ready.set()
-        length = recorded.figures.acceptance_length_prompt_mean
-        judged = [verdict for _, verdict in recorded.verdicts if verdict.estimate is not None]
-        change = (
-            f"{judged[0].estimate.change:+5.0%} of baseline" if judged and judged[0].estimate else "no baseline yet"
-        )
-        state = run.invalid_reason or "ok"
-        note = f"  BUMP {recorded.bump_id}: what is running has changed" if recorded.bump_id else ""
-        self._say(
-            f"{run.route:10} {run.domain:9} AL/prompt {figure('acceptance_length', length)}  {change:18} "
-            f"{run.reason.value:9} {state}{note}"
-        )
+        if not self.over:
+            self._say(run_line(run, recorded))
 
     def where(self) -> str:
         return "this terminal"

@@ -24,6 +24,7 @@ from monitor.service.passive import PassiveReading
 from monitor.service.recording import Recorder
 from monitor.service.removed import close_removed
 from monitor.service.scheduler import Scheduler
+from monitor.service.telling import RunLog
 from monitor.service.worker import Worker
 from monitor.store import incidents, migrate, outbox
 from monitor.web.app import build_app
@@ -80,6 +81,7 @@ class Service:
         self.listen = listen
         self.counters: dict[str, float] = {"runs": 0, "invalid_runs": 0, "bumps": 0, "incident_transitions": 0}
         self._on_recorded = on_recorded
+        self._run_log = RunLog()
         self._closes_removed = closes_removed
         self.recorder = Recorder(config)
         self.sender = Sender(database, receivers or build_receivers(config.alerting), now)
@@ -179,8 +181,8 @@ class Service:
         self.counters["incident_transitions"] += len(recorded.transitions)
         if self._on_recorded is not None:
             self._on_recorded(run, recorded)
-        if run.invalid_reason is not None:
-            logger.warning("run %s of %s/%s is invalid: %s", recorded.run_id, run.route, run.domain, run.invalid_detail)
+        else:
+            self._run_log.tell(run, recorded)
 
     async def _send(self) -> None:
         """Sends what is due every second, and once more when the last run of this process is recorded."""

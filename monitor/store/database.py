@@ -75,7 +75,7 @@ class Database:
         try:
             yield
         except PoolTimeoutError as error:
-            raise StoreError(f"the database {self._shown()} is too slow: no connection came free") from error
+            raise StoreError(f"the database {self.shown()} is too slow: no connection came free") from error
         except DBAPIError as error:
             lost = isinstance(error, OperationalError) or isinstance(error.orig, ReadOnlySqlTransaction)
             if lost or error.connection_invalidated:
@@ -98,7 +98,7 @@ class Database:
 
     def _unreachable(self, error: DBAPIError) -> str:
         cause = str(error.orig or error).strip().splitlines()[0]
-        return f"the database {self._shown()} does not answer: {cause}"
+        return f"the database {self.shown()} does not answer: {cause}"
 
-    def _shown(self) -> str:
+    def shown(self) -> str:
         return self.url.render_as_string(hide_password=True)

@@ -27,7 +27,8 @@ def test_the_demo_shows_an_incident_that_opens_and_resolves(tmp_path: Path) -> N
     assert "RESOLVED demo-chat · coding: acceptance length is back" in demo.stdout
     assert demo.stdout.index("PAGE") < demo.stdout.index("RESOLVED")
     assert "Traceback" not in demo.stderr
-    assert "demo-code · " not in demo.stdout
+    assert "PAGE demo-code" not in demo.stdout
+    assert "WARN demo-code" not in demo.stdout
 
 
 def test_a_port_in_use_is_told_with_its_route_before_anything_is_forgotten(home: Home) -> None:
