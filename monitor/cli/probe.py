@@ -85,6 +85,13 @@ def _route_name(_ctx: click.Context, _param: click.Parameter, value: str) -> str
 @click.option("--prompts", type=click.IntRange(min=1), metavar="N", help="Only the first N prompts of each domain.")
 @click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Prompts in flight.")
 @click.option("--max-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Tokens per answer.")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "vllm", "sglang", "trtllm", "llamacpp", "tgi", "openai"]),
+    default="auto",
+    show_default=True,
+    help="What the server is; openai is any other with OpenAI's API.",
+)
 @click.option("--model", help="Model to ask for.  [default: the only one that is served]")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the key.")
 @click.option("--api-key-file", type=PATH, metavar="PATH", help="File that holds the key.")
@@ -138,6 +145,7 @@ def probe(
     prompts: int | None,
     concurrency: int,
     max_tokens: int,
+    engine: str,
     model: str | None,
     api_key_env: str | None,
     api_key_file: Path | None,
@@ -171,7 +179,7 @@ def probe(
     )
     chosen = _chosen_sets(prompts_dir, domains)
     min_prompts = MIN_SHARED_PROMPTS if save else 1  # what is kept may become a baseline
-    runs = _replayed(target, chosen, sampling, concurrency, source, prompts, min_prompts)
+    runs = _replayed(target, engine, chosen, sampling, concurrency, source, prompts, min_prompts)
     if save:
         _save(context, runs, route)
     _show(runs, format_)
@@ -215,6 +223,7 @@ def _chosen_sets(directory: Path | None, domains: Sequence[str]) -> list[PromptS
 
 def _replayed(
     target: Target,
+    engine_name: str,
     sets: Sequence[PromptSet],
     sampling: Sampling,
     concurrency: int,
@@ -230,16 +239,17 @@ def _replayed(
 
     from monitor.core.records import Run
     from monitor.engines.failures import GONE
-    from monitor.engines.registry import ENGINES
+    from monitor.probing.recognise import engine_at
     from monitor.probing.replay import replay
 
     async def replay_all(progress: Progress) -> list[Run]:
         runs: list[Run] = []
+        engine = await engine_at(target, engine_name)
         for prompt_set in sets:
             task = progress.add_task(prompt_set.domain, total=len(prompt_set.prompts[:limit]))
             run = await replay(
                 target,
-                ENGINES["vllm"],
+                engine,
                 prompt_set,
                 route="",
                 sampling=sampling,

@@ -72,6 +72,7 @@ class _Servers:
     command: tuple[str, ...]
     log_directory: Path
     start_seconds: float
+    engine: str = "vllm"
 
 
 @click.command()
@@ -214,7 +215,7 @@ def _of_route(context: Context, name: str, sampling: Sampling) -> tuple[_Servers
         raise UsageError(f"route {name} has no plain_twin; a sweep needs a server without speculation to compare with")
     replica, twin = target_of(route, route.replicas[0]), target_of(route, route.plain_twin)
     asked = replace(sampling_of(route), max_tokens=sampling.max_tokens)
-    return _Servers(twin, (replica,), None, (), (), Path(), 0), asked
+    return _Servers(twin, (replica,), None, (), (), Path(), 0, route.engine), asked
 
 
 def _prompts(domains: Sequence[str]) -> tuple[Prompt, ...]:
@@ -242,14 +243,16 @@ def _measured(plan: Plan, servers: _Servers) -> list[Sweep]:
         assert servers.plain is not None
         contenders = [Contender("plain", servers.plain, plain=True)]
         contenders += [Contender(target.base_url, target) for target in servers.speculative]
-        return asyncio.run(_side_by_side(plan, contenders, on_sample))
+        return asyncio.run(_side_by_side(servers.engine, plan, contenders, on_sample))
 
 
-async def _side_by_side(plan: Plan, contenders: list[Contender], on_sample: Callable[[object], None]) -> list[Sweep]:
+async def _side_by_side(
+    engine: str, plan: Plan, contenders: list[Contender], on_sample: Callable[[object], None]
+) -> list[Sweep]:
     from monitor.engines.registry import ENGINES
     from monitor.probing.sweep import compared, interleaved
 
-    plain, *others = await interleaved(ENGINES["vllm"], plan, contenders, on_sample)
+    plain, *others = await interleaved(ENGINES[engine], plan, contenders, on_sample)
     return [compared(plan, plain, other, interleaved=True) for other in others]
 
 

@@ -22,6 +22,7 @@ TextOrSecret = Annotated[
 
 # What the probe itself puts into the request: a second value would make runs incomparable without a trace.
 _SET_BY_PROBE = {
+    "cache_prompt": "cache",
     "cache_salt": "cache",
     "chat_template_kwargs": "chat_template_kwargs",
     "max_completion_tokens": "max_tokens",
@@ -30,11 +31,13 @@ _SET_BY_PROBE = {
     "model": "model",
     "n": None,
     "prompt": None,
+    "return_spec_tokens_details": "source",
     "return_token_ids": "source",
     "seed": "seed",
     "stream": None,
     "stream_options": None,
     "temperature": "temperature",
+    "timings_per_token": "source",
 }
 _CREDENTIAL = re.compile(r"authorization|api-?key|token|secret|password|cookie", re.IGNORECASE)
 _HEADER_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
@@ -145,6 +148,11 @@ class Settings(StrictModel):
     endpoint: Literal["chat", "completions"] = Field(
         default="chat",
         description="`chat` replays turns through the chat template; `completions` sends the first turn, as raw text.",
+    )
+    engine: Literal["vllm", "sglang", "trtllm", "llamacpp", "tgi", "openai"] = Field(
+        default="vllm",
+        description="What the replicas are; `openai` is any other server with OpenAI's API. It is never guessed, so that "
+        "a look that fails cannot change what figures mean.",
     )
     source: Literal["auto", "request", "stream", "counters"] = Field(
         default="auto",

@@ -69,7 +69,7 @@ class LlamaCppEngine(OpenAIEngine):
 
     async def glance(self, replica: Replica, model: str | None) -> tuple[Load, Counters]:
         """See `Engine.glance`."""
-        page = await counters_page(replica, "/metrics", "--metrics")
+        page = await counters_page(replica, "/metrics", "start the server with --metrics")
         return load_of(parse_only(page, _WANTED)), counters_of(page, replica.url)
 
     def own_keys(self, sampling: Sampling, salt: str | None) -> dict[str, Any]:

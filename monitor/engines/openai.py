@@ -152,14 +152,14 @@ async def optional_text(replica: Replica, path: str) -> str:
         return ""
 
 
-async def counters_page(replica: Replica, path: str, flag: str) -> str:
-    """The metrics page at `path`. Raises TargetError, `no_counters` where only `flag` would open it."""
+async def counters_page(replica: Replica, path: str, advice: str) -> str:
+    """The metrics page at `path`. Raises TargetError, `no_counters` with `advice` where there is none."""
     try:
         return await replica.get_text(path)
     except TargetError as error:
         if error.reason not in ("not_found", "bad_request", "server_error"):
             raise
-        raise failure("no_counters", replica.url, f"there is no {path}; {flag} opens it") from None
+        raise failure("no_counters", replica.url, f"there is no {path}; {advice}") from None
 
 
 def _document(event: bytes, url: str) -> Mapping[str, Any]:

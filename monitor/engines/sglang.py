@@ -73,7 +73,7 @@ class SglangEngine(OpenAIEngine):
 
     async def glance(self, replica: Replica, model: str | None) -> tuple[Load, Counters]:
         """See `Engine.glance`."""
-        page = await counters_page(replica, "/metrics", "--enable-metrics")
+        page = await counters_page(replica, "/metrics", "start the server with --enable-metrics")
         return load_of(parse_only(page, _WANTED)), counters_of(page, replica.url)
 
     def own_keys(self, sampling: Sampling, salt: str | None) -> dict[str, Any]:

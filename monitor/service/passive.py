@@ -99,5 +99,5 @@ def _readers(routes: Sequence[Route], now: Callable[[], datetime]) -> list[Repli
             except ConfigError as error:
                 logger.warning("route %s is not read passively: %s", route.name, error)
                 break
-            found.append(ReplicaReader(route.name, target, ENGINES["vllm"], now))
+            found.append(ReplicaReader(route.name, target, ENGINES[route.engine], now))
     return found

@@ -66,7 +66,7 @@ async def run_probe(route: Route, job: ProbeJob, prompt_set: PromptSet) -> Run |
     """Replays the prompt set on the job's replica; StandAside while the replica queues. Raises UsageError."""
     return await replay(
         target_of(route, job.replica),
-        ENGINES["vllm"],
+        ENGINES[route.engine],
         prompt_set,
         route=route.name,
         sampling=sampling_of(route),

@@ -87,7 +87,7 @@ class TestCounters:
         assert caught.value.reason == "no_counters"
 
     def test_a_closed_metrics_page_is_refused_with_the_flag_that_opens_it(self):
-        with pytest.raises(TargetError, match="--metrics opens it"):
+        with pytest.raises(TargetError, match="start the server with --metrics"):
             now(ENGINE.counters(FixtureReplica("llamacpp", {"/metrics": None}), "chat"))
 
 

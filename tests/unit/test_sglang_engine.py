@@ -150,7 +150,7 @@ class TestCounters:
             counters_of(text, URL)
 
     def test_a_closed_metrics_page_is_refused_with_the_flag_that_opens_it(self):
-        with pytest.raises(TargetError, match="--enable-metrics opens it"):
+        with pytest.raises(TargetError, match="start the server with --enable-metrics"):
             now(ENGINE.counters(FixtureReplica("sglang", {"/metrics": None}), "chat"))
 
 
