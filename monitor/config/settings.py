@@ -151,8 +151,8 @@ class Settings(StrictModel):
     )
     engine: Literal["vllm", "sglang", "trtllm", "llamacpp", "tgi", "openai"] = Field(
         default="vllm",
-        description="What the replicas are; `openai` is any other server with OpenAI's API. It is never guessed, so that "
-        "a look that fails cannot change what figures mean.",
+        description="What the replicas are; `openai` is any other server with OpenAI's API. It is never guessed, so "
+        "that a look that fails cannot change what figures mean.",
     )
     source: Literal["auto", "request", "stream", "counters"] = Field(
         default="auto",

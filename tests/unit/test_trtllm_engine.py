@@ -84,7 +84,7 @@ class TestCounters:
 
     def test_workers_are_added_up(self):
         text = page("trtllm", PAGE)
-        twice = [line + line.replace('"chat"', '"chat",worker="1"') for line in text.splitlines(keepends=True)[2:]]
+        twice = [line + line.replace('"trtllm"', '"trtllm",worker="1"') for line in text.splitlines(keepends=True)[2:]]
         counters = counters_of("".join(twice), URL)
         assert sorted(counters.series.values()) == [256.0, 432.0, 740.0, 840.0, 1200.0, 1428.0, 2670.0, 3600.0]
 

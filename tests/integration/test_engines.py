@@ -1,0 +1,143 @@
+"""Every engine over real HTTP: a server that answers with the shapes of its fixtures, probed from end to end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+from replicas import prompt_set
+
+from monitor.cli import cli
+from monitor.core.figures import aggregate
+from monitor.core.records import Run, Sampling
+from monitor.probing.client import Target
+from monitor.probing.recognise import engine_at
+from monitor.probing.replay import replay
+from tests.engines import FIXTURES, page
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class EngineServer:
+    """Answers as the engine's fixtures do; its counters move by those of one stream with each answer."""
+
+    def __init__(self, engine: str, stream: str = "stream") -> None:
+        self.engine = engine
+        self.bodies: list[dict[str, object]] = []
+        self._stream = (FIXTURES / engine / f"{stream}.txt").read_bytes()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                writer.write(await self._answer(head, reader))
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async def _answer(self, head: bytes, reader: asyncio.StreamReader) -> bytes:
+        method, path, _ = head.decode().split(" ", 2)
+        if method == "POST":
+            fields = [line.partition(":") for line in head.decode().lower().split("\r\n")]
+            length = next(int(value) for name, _, value in fields if name == "content-length")
+            self.bodies.append(json.loads(await reader.readexactly(length)))
+            return response(self._stream, "text/event-stream")
+        text = moved(self.engine, path, len(self.bodies)) if path.endswith("/metrics") else page(self.engine, path)
+        return response(b"", "text/plain", "404 Not Found") if text is None else response(text.encode(), "text/plain")
+
+
+def response(body: bytes, kind: str, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def moved(engine: str, path: str, answers: int) -> str | None:
+    """The metrics page after so many answers, each of which moves it from `metrics` to `metrics_after`."""
+    before, after = page(engine, path), page(engine, f"{path}_after")
+    if before is None or after is None:
+        return before
+    start, step = values(before), values(after)
+    lines = [f"{name} {start.get(name, 0.0) + answers * (end - start.get(name, 0.0))}" for name, end in step.items()]
+    return "\n".join(lines) + "\n"
+
+
+def values(text: str) -> dict[str, float]:
+    pairs = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in pairs}
+
+
+@asynccontextmanager
+async def serving(server: EngineServer) -> AsyncIterator[str]:
+    async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
+        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+
+async def run_of(server: EngineServer, engine: str = "auto", **options: object) -> Run:
+    async with serving(server) as url:
+        target = Target(url)
+        settings = {"route": "r", "sampling": Sampling(max_tokens=16), "concurrency": 2, **options}
+        run = await replay(target, await engine_at(target, engine), prompt_set(3), **settings)  # type: ignore[arg-type]
+    assert isinstance(run, Run)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("engine", "source", "steps", "accepted", "drafted"),
+    [
+        ("sglang", "request", 15, 21, 45),
+        ("trtllm", "stream", 12, 18, 36),
+        ("llamacpp", "request", 15, 21, 42),
+        ("tgi", "counters", 15, 21, None),
+        ("openai", "stream", 12, 18, None),
+    ],
+)
+async def test_each_engine_is_recognised_and_counted_by_its_best_source(engine, source, steps, accepted, drafted):
+    run = await run_of(EngineServer(engine))
+    assert run.invalid_reason is None, run.invalid_detail
+    figures = aggregate(run.domain, run.samples)
+    assert (figures.source, figures.steps, figures.accepted) == (source, steps, accepted)
+    assert figures.acceptance_length == 1 + accepted / steps
+    assert figures.acceptance_rate == (None if drafted is None else accepted / drafted)
+    assert run.identity.engine == (None if engine == "openai" else engine)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "trtllm", "llamacpp"])
+async def test_the_counters_of_a_quiet_server_say_the_same(engine):
+    run = await run_of(EngineServer(engine), source="counters")
+    assert run.invalid_reason is None, run.invalid_detail
+    figures = aggregate(run.domain, run.samples)
+    assert (figures.steps, figures.accepted, figures.acceptance_length) == (15, 21, 2.4)
+
+
+async def test_counters_and_counts_per_request_agree_without_being_asked():
+    run = await run_of(EngineServer("sglang"))
+    assert run.acceptance_by_source["request"] == run.acceptance_by_source["counters"] == 2.4
+
+
+@pytest.mark.parametrize("engine", ["tgi", "llamacpp"])
+async def test_a_stream_of_single_tokens_is_refused_as_a_source(engine):
+    run = await run_of(EngineServer(engine), source="stream")
+    assert run.invalid_reason == "tokens_not_steps"
+
+
+async def test_an_unknown_server_that_streams_token_by_token_is_refused():
+    run = await run_of(EngineServer("openai", "stream_by_token"))
+    assert run.invalid_reason == "tokens_not_steps"
+
+
+async def test_a_named_engine_is_not_looked_up():
+    run = await run_of(EngineServer("sglang"), "openai")
+    assert (run.identity.engine, run.samples[0].source) == (None, "stream")
+
+
+async def test_the_shell_names_the_engine_that_it_found():
+    async with serving(EngineServer("sglang")) as url:
+        arguments = ["probe", url, "--domain", "math", "--prompts", "2", "--format", "json"]
+        result = await asyncio.to_thread(CliRunner().invoke, cli, arguments)
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert (document["identity"]["engine"], document["identity"]["version"]) == ("sglang", "0.5.23")
+    assert document["domains"][0]["acceptance_length"] == 2.4
