@@ -98,7 +98,7 @@ class Outcome:
         if self.plain and speculates:
             return "speculates", f"{self.url}: this server speculates; name one without --speculative-config"
         if not self.plain and speculates is False:
-            advice = "start the server with --speculative-config, or probe another"
+            advice = "start the server with a drafter (vLLM: --speculative-config), or probe another"
             return "no_speculation", f"{self.url}: speculation is off; {advice}"
         return None
 

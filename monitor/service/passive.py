@@ -93,6 +93,8 @@ class PassiveReading:
 def _readers(routes: Sequence[Route], now: Callable[[], datetime]) -> list[ReplicaReader]:
     found = []
     for route in routes:
+        if route.engine == "openai":
+            continue  # of its counters nothing is known
         for replica in route.replicas:
             try:
                 target = target_of(route, replica)
