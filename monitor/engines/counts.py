@@ -194,7 +194,7 @@ def _fault_of_stream(answers: Sequence[Answer], reading: Reading, advice: str) -
     if any(answer.counted_tokens != answer.completion_tokens for answer in answers):
         return "inconsistent_counts", "the chunks do not add up to the completion tokens that usage reports"
     if not reading.chunks_are_steps:
-        return "tokens_not_steps", f"the stream comes token by token, which shows nothing of its steps; {advice}"
+        return "tokens_not_steps", f"its chunks hold one token each, which shows nothing of its steps; {advice}"
     merged, chunks = merged_chunks(answers, reading.k), sum(len(answer.chunk_tokens) for answer in answers)
     if merged > MERGED_LIMIT_RATIO * chunks:
         return "merged_chunks", f"{merged} of {chunks} chunks hold more tokens than one step; {advice}"

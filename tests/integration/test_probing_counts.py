@@ -127,7 +127,7 @@ class TestStream:
         with server.run_in_thread() as url:
             run = await run_of(url, prompt_set(4))
         assert run.invalid_reason == "no_speculation"
-        assert "start the server with --speculative-config" in (run.invalid_detail or "")
+        assert "start the server with a drafter (vLLM: --speculative-config)" in (run.invalid_detail or "")
         assert all(sample.decode_seconds is not None for sample in run.samples)
 
     async def test_without_a_metrics_page_the_answers_alone_are_enough(self):

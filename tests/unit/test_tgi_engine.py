@@ -31,7 +31,7 @@ class TestStream:
         sample = sample_of("q", [answer_of(ENGINE, events("tgi"))], reading, None, ENGINE.counts_advice(None))
         assert sample.invalid_reason == "tokens_not_steps"
         assert sample.invalid_detail == (
-            "the stream comes token by token, which shows nothing of its steps; TGI has no counts per request; use "
+            "its chunks hold one token each, which shows nothing of its steps; TGI has no counts per request; use "
             "source counters while the server is quiet"
         )
 
