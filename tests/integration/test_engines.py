@@ -13,11 +13,14 @@ from replicas import prompt_set
 
 from monitor.cli import cli
 from monitor.core.figures import aggregate
-from monitor.core.records import Run, Sampling
+from monitor.core.records import Reason, Run, Sampling
 from monitor.probing.client import Target
 from monitor.probing.recognise import engine_at
 from monitor.probing.replay import replay
+from monitor.service.jobs import ProbeJob
+from monitor.service.probes import run_probe
 from tests.engines import FIXTURES, page
+from tests.factories import make_route
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -141,3 +144,11 @@ async def test_the_shell_names_the_engine_that_it_found():
     document = json.loads(result.stdout)
     assert (document["identity"]["engine"], document["identity"]["version"]) == ("sglang", "0.5.23")
     assert document["domains"][0]["acceptance_length"] == 2.4
+
+
+async def test_a_route_is_probed_as_the_engine_that_it_names():
+    async with serving(EngineServer("tgi")) as url:
+        route = make_route(engine="tgi", replicas=[url], min_prompts=1, max_waiting=2)
+        run = await run_probe(route, ProbeJob("k", route.name, "coding", url, Reason.SCHEDULED), prompt_set(3))
+    assert isinstance(run, Run)
+    assert (run.identity.engine, run.samples[0].source, run.invalid_reason) == ("tgi", "counters", None)

@@ -163,7 +163,7 @@ def test_a_server_without_speculation_is_invalid_and_says_so(
     tables.add(SOURCES, **row("plain", [], runs, None))
     result = specwatch("probe", url, "--domain", "math", "--prompts", "2")
     assert (result.returncode, result.stdout) == (13, "")
-    assert "speculation is off; start the server with --speculative-config" in result.stderr
+    assert "speculation is off; start the server with a drafter (vLLM: --speculative-config)" in result.stderr
 
 
 def test_without_the_flag_the_stream_is_read_and_the_flag_is_named(without_flag: RealServer) -> None:

@@ -29,7 +29,7 @@ def test_a_route_needs_only_a_name_and_a_replica() -> None:
     assert plain.confirm_after == (timedelta(minutes=5), timedelta(minutes=10))
     assert (plain.max_tokens, plain.concurrency, plain.min_prompts, plain.max_waiting) == (128, 4, 12, 0)
     assert (plain.temperature, plain.seed, plain.thinking) == (0.0, 0, None)
-    assert (plain.endpoint, plain.source, plain.cache) == ("chat", "auto", "cold")
+    assert (plain.engine, plain.endpoint, plain.source, plain.cache) == ("vllm", "chat", "auto", "cold")
     assert plain.timeouts.model_dump() == {
         "connect": timedelta(seconds=5),
         "first_token": timedelta(seconds=60),
@@ -250,3 +250,10 @@ def test_a_label_is_one_that_prometheus_allows(label: str) -> None:
 )
 def test_a_value_of_the_wrong_type_is_never_bent_into_shape(keys: dict[str, Any]) -> None:
     assert refusal(**keys)[0][0] == next(iter(keys))
+
+
+def test_a_route_names_its_engine_and_none_is_guessed() -> None:
+    assert route(engine="sglang").engine == "sglang"
+    where, message = refusal(engine="auto")
+    assert where == ("engine",)
+    assert message == "Input should be 'vllm', 'sglang', 'trtllm', 'llamacpp', 'tgi' or 'openai'"
