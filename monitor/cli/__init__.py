@@ -27,7 +27,7 @@ COMMANDS = {
     "sweep": ("monitor.cli.sweep:sweep", "Measure where speculation pays, over concurrencies."),
     "sweeps": ("monitor.cli.curves:sweeps", "List saved sweeps, or show one."),
     "advise": ("monitor.cli.advise:advise", "Say what to set for a route, with the evidence."),
-    "prompts": ("monitor.cli.prompts:prompts", "List, show and lint prompt sets."),
+    "prompts": ("monitor.cli.prompts:prompts", "List, show, lint and import prompt sets."),
     "config": ("monitor.cli.config:config", "Check routes.yaml and alerting.yaml."),
     "db": ("monitor.cli.db:db", "Upgrade the database schema or show its state."),
 }
