@@ -26,6 +26,7 @@ COMMANDS = {
     "baseline": ("monitor.cli.baseline:baseline", "Create, show, approve and list baselines."),
     "sweep": ("monitor.cli.sweep:sweep", "Measure where speculation pays, over concurrencies."),
     "sweeps": ("monitor.cli.curves:sweeps", "List saved sweeps, or show one."),
+    "reference": ("monitor.cli.references:reference", "Import figures of other tools to look at beside ours."),
     "advise": ("monitor.cli.advise:advise", "Say what to set for a route, with the evidence."),
     "prompts": ("monitor.cli.prompts:prompts", "List, show, lint and import prompt sets."),
     "config": ("monitor.cli.config:config", "Check routes.yaml and alerting.yaml."),
