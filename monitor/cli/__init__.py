@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": ("monitor.cli.demo:demo", "See an acceptance incident open and resolve on simulated servers."),
     "routes": ("monitor.cli.routes:routes", "Show the routes and their latest figures."),
     "history": ("monitor.cli.history:history", "Show figures of a route over time."),
+    "export": ("monitor.cli.export:export", "Write the history of a route to a file for other programs."),
     "runs": ("monitor.cli.runs:runs", "List the latest runs."),
     "run": ("monitor.cli.runs:run", "Look into one run, down to single prompts."),
     "incidents": ("monitor.cli.incidents:incidents", "List incidents, or show one with its timeline."),
