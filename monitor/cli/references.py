@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.output import Column, emit, format_option, local_time
-from monitor.core.format import NOTHING, figure, survival_text
+from monitor.cli.output import Column, emit, format_option
+from monitor.core.format import NOTHING, figure
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def import_(context: Context, file: Path, route: str | None, domain: str | None)
     if not ids:
         raise UsageError(f"{file}: is imported already; see 'specwatch reference list'")
     emit(rows, COLUMNS, "table", "")
-    click.echo(f"kept {len(rows)} reference lines; they are shown, and never used for judging", err=True)
+    click.echo(f"reference lines kept: {len(rows)}; they are shown, and never used for judging", err=True)
 
 
 @reference.command(name="list")
@@ -78,7 +78,7 @@ def remove(context: Context, file_name: str) -> None:
         removed = remove_references(connection, file_name)
     if not removed:
         raise UsageError(f"there are no reference lines of {file_name}; see 'specwatch reference list'")
-    click.echo(f"removed {removed} reference lines of {file_name}", err=True)
+    click.echo(f"reference lines of {file_name} removed: {removed}", err=True)
 
 
 COLUMNS = [
@@ -87,11 +87,9 @@ COLUMNS = [
     Column("route", lambda row: row["route"] or "every"),
     Column("domain", lambda row: row["domain"] or NOTHING),
     Column("model", lambda row: row["model"] or NOTHING),
-    Column("", lambda row: row["label"] or ""),
+    Column("setting", lambda row: row["label"] or NOTHING),
     Column("K", lambda row: NOTHING if row["k"] is None else str(row["k"]), right=True),
     Column("AL", lambda row: figure("acceptance_length", row["acceptance_length"]), right=True),
     Column("AR", lambda row: figure("acceptance_rate", row["acceptance_rate"]), right=True),
-    Column("survival", lambda row: survival_text(row["survival"])),
     Column("source", lambda row: row["source"]),
-    Column("imported", lambda row: local_time(row["imported_at"])),
 ]
