@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.history import local_zone, require_route
+from monitor.cli.history import local_zone, require_domain, require_route
 from monitor.cli.output import cell, csv_text, parse_time
-from monitor.core.figures import GROUPINGS
+from monitor.core.figures import GROUPINGS, HISTORY_METRICS
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 PROFILE = "speculation_profile.json"
 SUFFIXES = (".parquet", ".csv", ".json")
+KINDS = {
+    **dict.fromkeys(("source", "metric"), "string"),
+    **dict.fromkeys(("k", "baseline_id"), "int64"),
+    **dict.fromkeys((*HISTORY_METRICS, "value", "baseline_value", "change"), "float64"),
+}
+"""Columns that may have no value at all in a file."""
 
 
 @click.command()
@@ -61,6 +67,8 @@ def export(
         raise click.UsageError("--until is not after --since; no run can be between them")
     with context.database() as database, database.transaction() as connection:
         require_route(connection, route)
+        if domain is not None:
+            require_domain(connection, route, domain)
         if file.name == PROFILE:
             _write_json(file, _profile(connection, route, domain, since, until))
             click.echo(f"{file}: the speculation profile of {route}", err=True)
@@ -83,7 +91,7 @@ def _write(file: Path, rows: Sequence[dict[str, Any]]) -> None:
         case ".parquet":
             from monitor.exchange.files import write_parquet
 
-            write_parquet(file, [{name: cell(value) for name, value in row.items()} for row in rows])
+            write_parquet(file, [{name: cell(value) for name, value in row.items()} for row in rows], KINDS)
         case ".csv":
             file.write_text(csv_text(rows), encoding="utf-8")
         case _:

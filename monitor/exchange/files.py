@@ -61,13 +61,20 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def write_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """One column per key of the first row. Raises UsageError when pyarrow is not installed."""
+def write_parquet(path: Path, rows: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> None:
+    """One column per key of the first row; `kinds` has the type, in pyarrow's words, of those that may be all None.
+
+    Without it such a column would have no type, and files of the same shape could not be read together. Raises
+    UsageError when pyarrow is not installed.
+    """
     parquet = _pyarrow_parquet()
     import pyarrow
 
-    names = list(rows[0]) if rows else []
-    parquet.write_table(pyarrow.table({name: [row[name] for row in rows] for name in names}), path)
+    columns = {}
+    for name in rows[0]:
+        kind = pyarrow.type_for_alias(kinds[name]) if name in kinds else None
+        columns[name] = pyarrow.array([row[name] for row in rows], type=kind)
+    parquet.write_table(pyarrow.table(columns), path)
 
 
 def _pyarrow_parquet() -> Any:

@@ -70,6 +70,21 @@ def test_parquet_has_the_rows_of_history(measured: Database, tmp_path: Path) -> 
     assert pyarrow.parquet.read_table(file).to_pylist() == history_rows(measured, "--group-by", "day")
 
 
+def test_in_parquet_what_happened_is_json(measured: Database, tmp_path: Path) -> None:
+    first, *_ = pyarrow.parquet.read_table(exported(measured, tmp_path / "out.parquet")).to_pylist()
+    assert json.loads(first["events"]) == history_rows(measured)[0]["events"]
+
+
+def test_a_parquet_column_has_its_type_without_any_value(measured: Database, tmp_path: Path) -> None:
+    schema = pyarrow.parquet.read_schema(exported(measured, tmp_path / "out.parquet"))
+    assert {name: str(schema.field(name).type) for name in ("metric", "baseline_id", "change", "k")} == {
+        "metric": "string",
+        "baseline_id": "int64",
+        "change": "double",
+        "k": "int64",
+    }
+
+
 def test_csv_has_the_rows_of_history(measured: Database, tmp_path: Path) -> None:
     file = exported(measured, tmp_path / "out.csv", "--domain", "math")
     assert (
@@ -137,7 +152,8 @@ def test_a_file_that_is_there_is_overwritten_only_by_force(measured: Database, t
     [
         ((ROUTE, "out.xlsx"), "expected is .parquet, .csv, .json or speculation_profile.json"),
         (("nope", "out.csv"), "there is no route nope"),
-        ((ROUTE, "out.csv", "--domain", "nope"), "nothing was written"),
+        ((ROUTE, "out.csv", "--domain", "nope"), "there is no domain nope"),
+        ((ROUTE, "out.csv", "--until", "2020-01-01"), "nothing was written"),
     ],
 )
 def test_what_cannot_be_exported_is_refused(
