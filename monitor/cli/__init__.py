@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": ("monitor.cli.demo:demo", "See an acceptance incident open and resolve on simulated servers."),
     "routes": ("monitor.cli.routes:routes", "Show the routes and their latest figures."),
     "history": ("monitor.cli.history:history", "Show figures of a route over time."),
+    "export": ("monitor.cli.export:export", "Write the history of a route to a file for other programs."),
     "runs": ("monitor.cli.runs:runs", "List the latest runs."),
     "run": ("monitor.cli.runs:run", "Look into one run, down to single prompts."),
     "incidents": ("monitor.cli.incidents:incidents", "List incidents, or show one with its timeline."),
@@ -26,8 +27,9 @@ COMMANDS = {
     "baseline": ("monitor.cli.baseline:baseline", "Create, show, approve and list baselines."),
     "sweep": ("monitor.cli.sweep:sweep", "Measure where speculation pays, over concurrencies."),
     "sweeps": ("monitor.cli.curves:sweeps", "List saved sweeps, or show one."),
+    "reference": ("monitor.cli.references:reference", "Import figures of other tools to look at beside ours."),
     "advise": ("monitor.cli.advise:advise", "Say what to set for a route, with the evidence."),
-    "prompts": ("monitor.cli.prompts:prompts", "List, show and lint prompt sets."),
+    "prompts": ("monitor.cli.prompts:prompts", "List, show, lint and import prompt sets."),
     "config": ("monitor.cli.config:config", "Check routes.yaml and alerting.yaml."),
     "db": ("monitor.cli.db:db", "Upgrade the database schema or show its state."),
 }

@@ -91,7 +91,7 @@ def emit(
     if format_ == "json":
         click.echo(json.dumps(list(rows), ensure_ascii=False, indent=2))
     elif format_ == "csv":
-        click.echo(_csv(rows) if rows else "", nl=False)
+        click.echo(csv_text(rows) if rows else "", nl=False)
     elif not rows:
         click.echo(nothing, err=True)
     elif format_ == "markdown":
@@ -162,17 +162,19 @@ def parse_time(_ctx: click.Context, _param: click.Parameter, value: str | None) 
         raise click.BadParameter(message) from None
 
 
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A heading and a line per row; lists and objects within are JSON."""
     out = io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(names)
     for row in rows:
-        writer.writerow([_cell(row.get(name)) for name in names])
+        writer.writerow([cell(row.get(name)) for name in names])
     return out.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
+    """The value where only one fits: lists and objects as JSON."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
 
 

@@ -12,6 +12,7 @@ from monitor.cli.output import Column, document_format_option, emit, format_opti
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
+    from monitor.prompts.importing import ImportedSet
     from monitor.prompts.sets import PromptSet
 
 directory_option = click.option(
@@ -24,7 +25,7 @@ directory_option = click.option(
 
 @click.group()
 def prompts() -> None:
-    """List, show and lint prompt sets."""
+    """List, show, lint and import prompt sets."""
 
 
 def _load(directory: Path | None) -> dict[str, PromptSet]:
@@ -104,3 +105,55 @@ def lint(directory: Path | None, domains: tuple[str, ...]) -> None:
             click.echo(f"  {where}{problem.rule}: {problem.message}")
     if refused:
         raise UsageError(f"{refused} prompt sets are refused")
+
+
+@prompts.command(name="import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--out",
+    "directory",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory that gets the DOMAIN.jsonl files; made when it is not there.",
+)
+@click.option("--domain", help="Put all prompts into one set of this domain; their categories become sub-categories.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=80, show_default=True, help="Most prompts of each set, the first."
+)
+@click.option("--force", is_flag=True, help="Overwrite sets that are there.")
+@click.option("--keep-refused", is_flag=True, help="Write sets that the linter refuses as a whole, too.")
+def import_(file: Path, directory: Path, domain: str | None, limit: int, *, force: bool, keep_refused: bool) -> None:
+    """Make prompt sets of FILE, one of each of its categories.
+
+    FILE is SPEED-Bench (.parquet), Spec-Bench or MT-Bench (.jsonl), ShareGPT (.json), or plain text (.txt). Prompts
+    that ask the same as another or look random are left out; a set that would measure badly is not written. Exit code
+    2 when any set is not.
+    """
+    from monitor.prompts.importing import domain_name, import_prompts
+    from monitor.prompts.sets import write_prompt_set
+
+    if domain is not None and domain != domain_name(domain):
+        raise UsageError(f"--domain {domain!r} cannot name a file everywhere; {domain_name(domain)!r} can")
+    imported = import_prompts(file, domain, limit)
+    written = [found for found in imported if found.prompt_set.prompts and (keep_refused or not found.problems)]
+    existing = [path for path in (directory / f"{found.prompt_set.domain}.jsonl" for found in written) if path.exists()]
+    if existing and not force:
+        raise UsageError(f"{existing[0]} is there already; nothing was written; --force overwrites it")
+    directory.mkdir(parents=True, exist_ok=True)
+    for found in imported:
+        _report(found, str(write_prompt_set(found.prompt_set, directory)) if found in written else None)
+    if refused := len(imported) - len(written):
+        raise UsageError(
+            f"{refused} of {len(imported)} sets are refused and not written; --domain NAME puts all categories into "
+            "one set, --keep-refused writes them as they are"
+        )
+
+
+def _report(found: ImportedSet, path: str | None) -> None:
+    click.echo(f"{found.prompt_set.domain}: {len(found.prompt_set.prompts)} prompts, {path or 'refused'}")
+    for problem in found.problems:
+        click.echo(f"  {problem.rule}: {problem.message}")
+    for rule in dict.fromkeys(problem.rule for problem in found.left_out):
+        of_rule = [problem for problem in found.left_out if problem.rule == rule]
+        more = f" and {len(of_rule) - 1} more" if len(of_rule) > 1 else ""
+        click.echo(f"  left out, {rule}: {of_rule[0].question_id} {of_rule[0].message}{more}")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,14 @@ def _prompt(line: str) -> Prompt:
     if not isinstance(record, dict):
         # Not a TypeError: the problems of all lines are collected as ValueError.
         raise ValueError('is not a JSON object; write {"question_id": …, "category": …, "turns": […]}')  # noqa: TRY004
+    return prompt_from(record)
+
+
+def prompt_from(record: Mapping[str, Any]) -> Prompt:
+    """The prompt in an object with `question_id`, `category`, `turns` and perhaps `sub_category`.
+
+    Raises ValueError saying what is wrong with it.
+    """
     if missing := [key for key in ("question_id", "category", "turns") if key not in record]:
         raise ValueError(f"{' and '.join(missing)} missing; every prompt has question_id, category and turns")
     return Prompt(
@@ -120,13 +129,25 @@ def _prompt(line: str) -> Prompt:
     )
 
 
+def write_prompt_set(prompt_set: PromptSet, directory: Path) -> Path:
+    """Writes `DOMAIN.jsonl` into the directory, over one that is there; reading it gives an equal set back."""
+    keys = ("question_id", "category", "sub_category", "turns")
+    lines = [
+        json.dumps({key: getattr(prompt, key) for key in keys if getattr(prompt, key)}, ensure_ascii=False)
+        for prompt in prompt_set.prompts
+    ]
+    path = directory / f"{prompt_set.domain}.jsonl"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
 def _identifier(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         raise ValueError("question_id is not a text or a whole number")
     return str(value)
 
 
-def _word(record: dict[str, Any], key: str) -> str:
+def _word(record: Mapping[str, Any], key: str) -> str:
     value = "" if record.get(key) is None else record[key]
     if not isinstance(value, str):
         raise ValueError(f"{key} is not a text")  # noqa: TRY004 - collected with the other problems of the line

@@ -347,3 +347,25 @@ organic = Table(
     comment="What replicas did for everybody, by their counters, a row per replica and ten minutes.",
 )
 Index("ix_organic_route_began_at", organic.c.route, organic.c.began_at)
+
+reference_lines = Table(
+    "reference_lines",
+    metadata,
+    _id(),
+    Column("route", Text),
+    Column("file_name", Text, nullable=False),
+    Column("file_hash", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("tool", Text, nullable=False),
+    Column("domain", Text),
+    Column("model", Text),
+    Column("label", Text),
+    Column("k", Integer),
+    Column("acceptance_length", Double, nullable=False),
+    Column("acceptance_rate", Double),
+    Column("survival", ARRAY(Double), nullable=False),
+    Column("steps", BigInteger),
+    _time("imported_at"),
+    comment="Figures of other tools; shown beside ours and read by nothing that judges.",
+)
+Index("ix_reference_lines_route", reference_lines.c.route)

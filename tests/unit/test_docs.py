@@ -22,9 +22,10 @@ from monitor.core.judge import Verdict
 from monitor.core.records import Identity, Regime, Sample, Sampling
 from monitor.engines import counts
 from monitor.engines.failures import ADVICE
+from monitor.exchange import profile
 from monitor.probing import outcome
 from monitor.service import worker
-from monitor.store import baselines, history, incidents, outbox
+from monitor.store import baselines, history, incidents, outbox, references
 from monitor.store.runs import run_document
 from monitor.store.snapshot import Snapshot
 from monitor.web.metrics import render
@@ -121,6 +122,9 @@ def keys_of(function: Callable[..., object]) -> set[str]:
         baselines._document,
         baselines._metric,
         document_of,
+        references._document,
+        profile.speculation_profile,
+        profile._validation,
     ],
     ids=lambda function: f"{function.__module__}.{function.__qualname__}",
 )
