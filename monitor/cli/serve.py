@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from monitor.cli.context import Context
 
 
+logger = logging.getLogger("specwatch")
+
+
 def address(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, int]:
     """HOST:PORT, the host of an IPv6 address in brackets."""
     host, _, port = value.rpartition(":")
@@ -67,15 +70,16 @@ def serve(context: Context, listen: tuple[str, int], workers: int, grace: float,
     """
     from monitor.cli.greeting import greeting
     from monitor.service.serve import Service
-    from monitor.store import migrate
 
     set_up_logging(log_level)
     signal.signal(signal.SIGTERM, leave)
     config = context.load_config()
     prompt_sets = context.prompt_sets(config)
     with context.database_and_keeper() as (database, keep_alive):
-        migrate.upgrade(database)
-        logging.getLogger("specwatch").info(greeting(config, prompt_sets, database, listen, own=keep_alive is not None))
+
+        def greet() -> None:
+            logger.info("%s", greeting(config, prompt_sets, database, listen, own=keep_alive is not None))
+
         service = Service(
             config,
             database,
@@ -84,6 +88,7 @@ def serve(context: Context, listen: tuple[str, int], workers: int, grace: float,
             workers=workers,
             grace_seconds=grace,
             keep_alive=keep_alive,
+            on_started=greet,
         )
         asyncio.run(service.run())
 

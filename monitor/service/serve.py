@@ -72,6 +72,7 @@ class Service:
         keep_alive: Callable[[], object] | None = None,
         receivers: Mapping[str, Receiver] | None = None,
         on_recorded: Callable[[Run, Recorded], None] | None = None,
+        on_started: Callable[[], None] = lambda: None,
         closes_removed: bool = True,
     ) -> None:
         check_secrets(config, os.environ)
@@ -81,6 +82,7 @@ class Service:
         self.listen = listen
         self.counters: dict[str, float] = {"runs": 0, "invalid_runs": 0, "bumps": 0, "incident_transitions": 0}
         self._on_recorded = on_recorded
+        self._on_started = on_started
         self._run_log = RunLog()
         self._closes_removed = closes_removed
         self.recorder = Recorder(config)
@@ -114,6 +116,7 @@ class Service:
             loop.add_signal_handler(number, self.stop)
         with _listener(*self.listen) as listener:
             await asyncio.to_thread(migrate.upgrade, self.database)
+            await asyncio.to_thread(self._on_started)
             await asyncio.to_thread(self._reconcile)
             server = self._web_server()
             parts = {

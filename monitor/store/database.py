@@ -101,4 +101,5 @@ class Database:
         return f"the database {self.shown()} does not answer: {cause}"
 
     def shown(self) -> str:
-        return self.url.render_as_string(hide_password=True)
+        """Which database, without its password: for messages."""
+        return self.url.set(drivername="postgresql").render_as_string(hide_password=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-
-import pytest
+from typing import TYPE_CHECKING
 
 from monitor.core.figures import aggregate
 from monitor.core.judge import Line, judge_run
@@ -12,6 +11,9 @@ from monitor.core.records import Reason
 from monitor.service.recording import Recorded
 from monitor.service.telling import RunLog, run_line
 from tests.factories import make_candidate, make_reference, make_run
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def recorded(run, **changes) -> Recorded:
