@@ -47,6 +47,23 @@ def header_name(name: str) -> str:
     return name
 
 
+def extra_body(keys: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The keys themselves. Raises ValueError for one that the probe sets itself, and for what JSON cannot carry."""
+    for key in keys:
+        if key in _SET_BY_PROBE:
+            setting = _SET_BY_PROBE[key]
+            raise ValueError(f"{key} is set by the probe" + (f", from the setting {setting}" if setting else ""))
+    return _as_json(keys)
+
+
+def _as_json(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        raise ValueError("holds a number that JSON cannot carry: nan or infinity") from None
+    return value
+
+
 def _headers(headers: Mapping[str, str | Secret]) -> Mapping[str, str | Secret]:
     for name, value in headers.items():
         header_name(name)
@@ -201,20 +218,12 @@ class Settings(StrictModel):
     @field_validator("extra_body")
     @classmethod
     def _only_what_the_probe_does_not_set(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        for key in value:
-            if key in _SET_BY_PROBE:
-                instead = _SET_BY_PROBE[key]
-                raise ValueError(f"{key} is set by the probe" + (f"; use the key {instead} instead" if instead else ""))
-        return value
+        return extra_body(value)
 
-    @field_validator("extra_body", "chat_template_kwargs")
+    @field_validator("chat_template_kwargs")
     @classmethod
     def _sendable(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        try:
-            json.dumps(value, allow_nan=False)
-        except ValueError:
-            raise ValueError("holds a number that JSON cannot carry: nan or infinity") from None
-        return value
+        return _as_json(value)
 
     @field_validator("chat_template_kwargs")
     @classmethod

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from monitor.core.format import count
 from monitor.core.records import Identity, Sample, Source
 from monitor.engines.counters import Change
 from monitor.engines.counts import (
@@ -19,15 +20,21 @@ from monitor.engines.counts import (
     sample_of,
     show_steps,
 )
+from monitor.probing.crosscheck import drafted_share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from monitor.engines.counts import Window
     from monitor.probing.conversation import Attempt
 
 SourceWish: TypeAlias = Literal["auto", "request", "stream", "counters"]
 LATE_SECONDS = 0.1
 """Our own delay from which a run warns about its times: several steps of a fast server."""
+EVERY_STEP_RATIO = 0.98
+"""Share of decode steps with a draft from which a method drafts at every step: the rest moves AL by 2 % at most."""
+METHODS = "draft_model, eagle, mtp, ngram or suffix"
+DECLARE = f"declare it with --method, or as identity.method in routes.yaml: {METHODS}"
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,8 @@ class Outcome:
     `observed`: what the replica shows of itself. `declared`: what the configuration says about it. `speculates`: None
     when it does not show. `advice`: how it is made to report counts per request. `plain`: it is measured for its times
     as the server without speculation, so that an answer with acceptance is what makes a sample invalid.
-    `chunks_are_steps`: see `Engine`. `notes`: see `Observation`.
+    `chunks_are_steps`: see `Engine`. `notes`: see `Observation`. `counted`: what the server's counters moved by over
+    the whole run.
     """
 
     url: str
@@ -50,6 +58,7 @@ class Outcome:
     max_contamination_ratio: float = MAX_CONTAMINATION_RATIO
     chunks_are_steps: bool | None = True
     notes: tuple[str, ...] = ()
+    counted: Window | None = None
 
     def reading(self, attempts: Sequence[Attempt]) -> Reading:
         """One source for all samples, the one wished for or the best there is.
@@ -63,8 +72,22 @@ class Outcome:
         steps_shown = self.chunks_are_steps
         if steps_shown is None:
             steps_shown = show_steps([answer for attempt in attempts for answer in attempt.answers])
-        every_step = drafts_every_step(identity.method)
+        every_step = self._every_step(attempts, identity) if steps_shown else drafts_every_step(identity.method)
         return Reading(source, identity.k, every_step, self.max_contamination_ratio, steps_shown)
+
+    def _every_step(self, attempts: Sequence[Attempt], identity: Identity) -> bool | None:
+        """Whether every decode step has a draft of K tokens: as the counters show, otherwise by the method's name."""
+        by_name = drafts_every_step(identity.method)
+        share = self._drafted_share(attempts)
+        if share is None or by_name is False:
+            return by_name
+        if share < EVERY_STEP_RATIO:
+            return False
+        full = isinstance(self.counted, Change) and self.counted.drafted == self.counted.steps * (identity.k or 0)
+        return True if full else by_name
+
+    def _drafted_share(self, attempts: Sequence[Attempt]) -> float | None:
+        return drafted_share(attempts, self.counted, self.max_contamination_ratio)
 
     def _best_source(self, attempts: Sequence[Attempt]) -> Source:
         if _request_ks(attempts):
@@ -138,12 +161,12 @@ class Outcome:
         if valid >= min_prompts:
             return None
         reasons = Counter(sample.invalid_reason for sample in samples if sample.invalid_reason)
-        for reason, count in reasons.most_common(1):
-            if 2 * count >= len(samples):
+        for reason, times in reasons.most_common(1):
+            if 2 * times >= len(samples):
                 if reason == CONTAMINATED:
                     return reason, f"{self.url}: {self._contamination(attempts)}"
                 return reason, next(s.invalid_detail or reason for s in samples if s.invalid_reason == reason)
-        listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        listed = ", ".join(f"{times} {reason}" for reason, times in reasons.most_common())
         detail = f"{self.url}: {valid} of {len(samples)} prompts are valid, {min_prompts} are needed"
         return "too_few_valid_prompts", f"{detail} ({listed})" if listed else detail
 
@@ -166,7 +189,7 @@ class Outcome:
         if self.speculates is None and not _request_ks(attempts):
             found.append("nothing here shows whether the server speculates, and perhaps not its load")
         if reading.source is Source.STREAM and self.speculates is not False and not self.plain:
-            found += self._about_streams(reading, identity, merged_chunks(answers, reading.k))
+            found += self._about_streams(attempts, reading, merged_chunks(answers, reading.k))
             found += self._about_unused_counters(attempts)
         if reading.source is Source.COUNTERS and self.wish == "auto":
             found.append(f"counts are those of the whole server, around one prompt at a time; {self.advice}")
@@ -176,23 +199,34 @@ class Outcome:
             found.append(f"this machine was late by up to {late * 1000:.0f} ms: times include its own delay")
         return tuple(found)
 
-    def _about_streams(self, reading: Reading, identity: Identity, merged: int) -> list[str]:
+    def _about_streams(self, attempts: Sequence[Attempt], reading: Reading, merged: int) -> list[str]:
         found = [] if self.wish == "stream" else [f"counts are estimated from the stream; {self.advice}"]
-        if reading.every_step is False:
-            found.append(
-                f"{identity.method} drafts only on a match: the stream shows tokens per step, which is not the same "
-                "quantity as acceptance length; the latter needs counts per request, or a quiet server's counters"
-            )
-        elif reading.every_step is None:
-            found.append(
-                "the method of speculation is unknown: if it is n-gram or suffix, what stands for acceptance length is "
-                "tokens per step"
-            )
+        found += self._about_drafts(attempts, reading)
         if reading.k is None:
             found.append("K is unknown: merged chunks cannot be recognised")
         if merged:
-            found.append(f"{merged} chunks held more tokens than one step makes: they are left out of acceptance")
+            chunks = count(merged, "chunk")
+            found.append(f"{chunks} held more tokens than one step makes: left out of acceptance")
         return found
+
+    def _about_drafts(self, attempts: Sequence[Attempt], reading: Reading) -> list[str]:
+        """What a stream says of acceptance length, given which steps have a draft."""
+        method, share = self.identity(attempts).method, self._drafted_share(attempts)
+        if drafts_every_step(method) is False:
+            return [
+                f"{method} drafts only on a match: the stream shows tokens per step, which is not the same quantity as "
+                "acceptance length; the latter needs counts per request, or a quiet server's counters"
+            ]
+        if reading.every_step is False and share is not None:
+            told = "" if method else f"; if it drafts only on a match, {DECLARE}"
+            return [
+                f"the server's counters show a draft in {share:.0%} of the decode steps: the stream then shows tokens "
+                f"per step, not acceptance length, which needs counts per request or source counters{told}"
+            ]
+        if reading.every_step is None:
+            who = f"of method {method!r} this is not known" if method else "which the server does not tell"
+            return [f"acceptance length assumes a method that drafts at every step, {who}; {DECLARE}"]
+        return []
 
     def _about_unused_counters(self, attempts: Sequence[Attempt]) -> list[str]:
         """Why the counters, though read, are not the source."""

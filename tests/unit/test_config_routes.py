@@ -165,7 +165,7 @@ def test_the_second_confirmation_comes_after_the_first(value: list[str]) -> None
 def test_extra_body_may_not_set_what_has_a_key_of_its_own(key: str, instead: str) -> None:
     assert refusal(extra_body={key: 1}) == (
         ("extra_body",),
-        f"{key} is set by the probe; use the key {instead} instead",
+        f"{key} is set by the probe, from the setting {instead}",
     )
 
 
