@@ -132,6 +132,8 @@ class Outcome:
         sample = replace(sample, total_seconds=attempt.total_seconds, loop_lag_seconds=attempt.loop_lag_seconds)
         if attempt.error is None and wrong_kind is not None:
             return replace(sample, invalid_reason=wrong_kind[0], invalid_detail=wrong_kind[1])
+        if sample.invalid_detail and not sample.invalid_detail.startswith(self.url):
+            return replace(sample, invalid_detail=f"{self.url}: {sample.invalid_detail}")
         return sample
 
     def identity(self, attempts: Sequence[Attempt]) -> Identity:

@@ -142,8 +142,8 @@ def test_wrong_usage_exits_with_2_and_says_what_is_allowed(arguments, words):
 def test_own_prompts_headers_and_body_keys_are_sent(server, url, tmp_path):
     (tmp_path / "mine.jsonl").write_text('{"question_id": 1, "category": "mine", "turns": ["Hello there"]}\n')
     result = probe(
-        url, "--prompts-dir", str(tmp_path), "--header", "X-Team=chat", "--max-tokens", "30", "--extra-body", '{"priority": 10}',
-        "--no-thinking", "--endpoint", "chat", "--format", "json",
+        url, "--prompts-dir", str(tmp_path), "--header", "X-Team=chat", "--max-tokens", "30",
+        "--extra-body", '{"priority": 10}', "--no-thinking", "--endpoint", "chat", "--format", "json",
     )  # fmt: skip
     document = json.loads(result.stdout)
     assert [sample["question_id"] for sample in document["samples"]] == ["1"]

@@ -125,7 +125,11 @@ class TestWarnings:
         assert "not the same quantity" in warning
 
     @pytest.mark.parametrize(
-        ("method", "k", "words"), [(None, 4, "acceptance length assumes a method that drafts at every step, which the server does not tell"), ("eagle", None, "K")]
+        ("method", "k", "words"),
+        [
+            (None, 4, "acceptance length assumes a method that drafts at every step, which the server does not tell"),
+            ("eagle", None, "K"),
+        ],
     )
     def test_what_a_stream_cannot_tell_is_said(self, method, k, words):
         outcome = replace(OUTCOME, wish="stream", observed=Identity(method=method, k=k))
