@@ -33,9 +33,11 @@ def probe(context: Context, /, *, format_: str, **given: Any) -> None:
 
     options = ProbeOptions(**given)
     runs = _replayed(options, _chosen_sets(options.prompts_dir, options.domains))
-    if options.save:
-        _save(context, runs, options.route)
-    show(runs, format_)
+    try:
+        if options.save:
+            _save(context, runs, options.route)
+    finally:
+        show(runs, format_)  # what was measured is told, also when it cannot be kept
 
 
 def _chosen_sets(directory: Path | None, domains: Sequence[str]) -> list[PromptSet]:

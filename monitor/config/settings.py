@@ -108,7 +108,8 @@ class DeclaredIdentity(StrictModel):
     method: Text | None = Field(
         default=None,
         examples=["eagle3"],
-        description="How drafts are made. `suffix` and `ngram` tell the probe that a replayed prompt may match itself.",
+        description="How drafts are made. `draft_model`, `eagle`, `mtp` and their like draft at every step, `ngram` "
+        "and `suffix` only on a match, so that the stream shows no acceptance length of theirs.",
     )
     quantization: Text | None = Field(default=None, examples=["fp8"], description="Quantisation of the target.")
     tensor_parallel: Annotated[Whole, Field(le=MAX_GPUS)] | None = Field(
