@@ -115,7 +115,6 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) ->
     for column in columns:
         side: Literal["left", "right"] = "right" if column.right else "left"
         table.add_column(column.heading, justify=side, no_wrap=column.right or column.whole, overflow="fold")
-    table.padding = (0, 1, 0, 0)  # with the box's own: two blanks between columns
     for row in rows:
         table.add_row(*(column.text(row) for column in columns))
     width = None if sys.stdout is not None and sys.stdout.isatty() else WIDE_ENOUGH

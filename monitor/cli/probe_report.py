@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 SURVIVAL_SHOWN = 4
 """Positions in the table, which has room for them in 80 columns; JSON has all."""
-PER_DOMAIN = frozenset({"valid", "source"})
-"""Columns that a table leaves to the line below it when every row has the same there."""
 
 
 def show(runs: Sequence[Run], format_: str) -> None:
@@ -28,18 +26,15 @@ def show(runs: Sequence[Run], format_: str) -> None:
 
     document = document_of(runs)
     measured = any(domain["prompts_valid"] for domain in document["domains"])
-    same = _same_everywhere(document["domains"])
     if format_ == "json":
         click.echo(json.dumps(document, ensure_ascii=False, indent=2))
     elif measured:
-        columns = COLUMNS if format_ != "table" else [c for c in COLUMNS if c.heading not in same]
-        emit(document["domains"], columns, format_, "")
+        emit(document["domains"], COLUMNS, format_, "")
     if not measured:
         first = next(run for run in runs if run.invalid_reason)
         raise TargetError(first.invalid_reason or "", first.invalid_detail or "")
     if format_ in ("table", "markdown"):
-        said = " · ".join(f"{heading} {text}" for heading, text in same.items()) if format_ == "table" else ""
-        click.echo("\n" + "\n".join(filter(None, (said, _identity_line(document["identity"])))))
+        click.echo(f"\n{_identity_line(document['identity'])}")
     for warning in document["warnings"]:
         click.echo(f"warning: {warning}", err=True)
 
@@ -83,12 +78,6 @@ def _warnings(runs: Sequence[Run]) -> list[str]:
     return found
 
 
-def _same_everywhere(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Heading → text of the columns which say the same of every domain, as they do when all is well."""
-    texts = {column.heading: {column.text(row) for row in rows} for column in COLUMNS if column.heading in PER_DOMAIN}
-    return {heading: found.pop() for heading, found in texts.items() if len(found) == 1}
-
-
 def _identity_line(identity: Mapping[str, Any]) -> str:
     names = ("engine", "version", "model", "root", "method", "drafter", "k", "fingerprint")
     known = [f"{'K' if name == 'k' else name} {identity[name]}" for name in names if identity[name] is not None]
@@ -113,6 +102,6 @@ COLUMNS = (
     Column("tok/step", lambda row: figure("tokens_per_step", row["tokens_per_step"]), right=True),
     Column("tok/s", lambda row: figure("tokens_per_second", row["tokens_per_second"]["p50"]), right=True),
     Column("TTFT", lambda row: figure("ttft_seconds", row["ttft_seconds"]["p50"]), right=True),
-    Column("valid", lambda row: f"{row['prompts_valid']}/{row['prompts_total']}", right=True),
-    Column("source", lambda row: row["source"] or NOTHING),
+    Column("valid", lambda row: f"{row['prompts_valid']}/{row['prompts_total']}", right=True, once=True),
+    Column("source", lambda row: row["source"] or NOTHING, once=True),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from monitor.engines import vllm_identity, vllm_metrics
 from monitor.engines.base import Load, Observation, RequestCounts
 from monitor.engines.failures import failure, one_line
-from monitor.engines.lenient import section, whole
+from monitor.engines.lenient import section, text, whole
 from monitor.engines.models import choose_model, get_models
 from monitor.engines.openai import OpenAIEngine, optional_json
 from monitor.engines.vllm_counters import counters_in, counters_of
