@@ -50,6 +50,7 @@ class TestOnePrompt:
         ("fault", "reason", "words"),
         [
             (Fault(FaultKind.ERROR_IN_STREAM), "error_in_stream", "the server reported in mid-answer: EngineCore"),
+            (Fault(FaultKind.ABORT), "aborted", "the server gave up in mid-answer, with finish reason 'abort'"),
             (Fault(FaultKind.CUT), "cut_off", "the connection broke in mid-answer"),
             (Fault(FaultKind.HANG), "stalled", "the stream fell silent for 0.3 s"),
             (Fault(FaultKind.HANG, after_chunks=0), "first_token_timeout", "no token within 0.5 s"),
