@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from monitor.cli import cli
-from monitor.errors import ConfigError, TargetError
+from monitor.errors import ConfigError, StoreError, TargetError
 from monitor.sim.behaviour import Fault, FaultKind
 from monitor.sim.model import Drafter
 from monitor.sim.server import ServerConfig, SimulatedServer
@@ -94,6 +94,32 @@ def test_nothing_measured_exits_with_13_and_one_message():
     assert isinstance(result.exception, TargetError)
     assert (result.exception.exit_code, result.exception.reason) == (13, "unreachable")
     assert result.stdout == ""
+
+
+def test_figures_are_shown_also_when_they_cannot_be_kept(url):
+    unreachable = "postgresql://127.0.0.1:1/x"
+    arguments = ["--database-url", unreachable, "probe", url, "--prompts", "2", "--domain", "math", "--save"]
+    result = CliRunner().invoke(cli, arguments)
+    assert isinstance(result.exception, StoreError)
+    assert result.stdout.splitlines()[-2].startswith("engine vllm")
+
+
+def test_a_declared_method_is_part_of_the_identity_and_leaves_acceptance_out_of_a_stream():
+    options = ("--prompts", "2", "--domain", "math", "--method", "ngram", "--source", "stream")
+    with SimulatedServer(ServerConfig(drafter=Drafter(method="ngram"))).run_in_thread() as url:
+        result = probe(url, *options, "--format", "json")
+    document = json.loads(result.stdout)
+    assert (document["identity"]["method"], document["identity"]["declared"]) == ("ngram", ["method"])
+    assert document["domains"][0]["acceptance_length"] is None
+    assert document["domains"][0]["tokens_per_step"] > 1
+    assert "warning: ngram drafts only on a match" in result.stderr
+
+
+def test_answers_too_short_to_judge_name_the_server_and_what_to_do(url):
+    result = probe(url, "--prompts", "2", "--domain", "math", "--max-tokens", "4")
+    assert isinstance(result.exception, TargetError)
+    assert str(result.exception).startswith(f"{url}: ")
+    assert " in an answer of 4 tokens, where 4 are needed; raise max_tokens" in str(result.exception)
 
 
 def test_a_plain_server_is_said_to_have_no_speculation_and_its_json_is_kept():
