@@ -14,13 +14,13 @@ from monitor.engines.counts import (
     MAX_CONTAMINATION_RATIO,
     Reading,
     contamination_text,
-    drafts_every_step,
     foreign_tokens,
     merged_chunks,
     sample_of,
     show_steps,
 )
 from monitor.probing.crosscheck import drafted_share
+from monitor.probing.drafting import Drafting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 SourceWish: TypeAlias = Literal["auto", "request", "stream", "counters"]
 LATE_SECONDS = 0.1
 """Our own delay from which a run warns about its times: several steps of a fast server."""
-EVERY_STEP_RATIO = 0.98
-"""Share of decode steps with a draft from which a method drafts at every step: the rest moves AL by 2 % at most."""
-METHODS = "draft_model, eagle, mtp, ngram or suffix"
-DECLARE = f"declare it with --method, or as identity.method in routes.yaml: {METHODS}"
 
 
 @dataclass(frozen=True)
@@ -72,22 +68,13 @@ class Outcome:
         steps_shown = self.chunks_are_steps
         if steps_shown is None:
             steps_shown = show_steps([answer for attempt in attempts for answer in attempt.answers])
-        every_step = self._every_step(attempts, identity) if steps_shown else drafts_every_step(identity.method)
-        return Reading(source, identity.k, every_step, self.max_contamination_ratio, steps_shown)
+        drafting = self._drafting(attempts, identity) if steps_shown else Drafting(identity.method)
+        return Reading(source, identity.k, drafting.every_step, self.max_contamination_ratio, steps_shown)
 
-    def _every_step(self, attempts: Sequence[Attempt], identity: Identity) -> bool | None:
-        """Whether every decode step has a draft of K tokens: as the counters show, otherwise by the method's name."""
-        by_name = drafts_every_step(identity.method)
-        share = self._drafted_share(attempts)
-        if share is None or by_name is False:
-            return by_name
-        if share < EVERY_STEP_RATIO:
-            return False
+    def _drafting(self, attempts: Sequence[Attempt], identity: Identity) -> Drafting:
+        share = drafted_share(attempts, self.counted, self.max_contamination_ratio)
         full = isinstance(self.counted, Change) and self.counted.drafted == self.counted.steps * (identity.k or 0)
-        return True if full else by_name
-
-    def _drafted_share(self, attempts: Sequence[Attempt]) -> float | None:
-        return drafted_share(attempts, self.counted, self.max_contamination_ratio)
+        return Drafting(identity.method, share, full)
 
     def _best_source(self, attempts: Sequence[Attempt]) -> Source:
         if _request_ks(attempts):
@@ -203,32 +190,13 @@ class Outcome:
 
     def _about_streams(self, attempts: Sequence[Attempt], reading: Reading, merged: int) -> list[str]:
         found = [] if self.wish == "stream" else [f"counts are estimated from the stream; {self.advice}"]
-        found += self._about_drafts(attempts, reading)
+        found += self._drafting(attempts, self.identity(attempts)).warnings() if reading.chunks_are_steps else []
         if reading.k is None:
             found.append("K is unknown: merged chunks cannot be recognised")
         if merged:
             chunks = count(merged, "chunk")
             found.append(f"{chunks} held more tokens than one step makes: left out of acceptance")
         return found
-
-    def _about_drafts(self, attempts: Sequence[Attempt], reading: Reading) -> list[str]:
-        """What a stream says of acceptance length, given which steps have a draft."""
-        method, share = self.identity(attempts).method, self._drafted_share(attempts)
-        if drafts_every_step(method) is False:
-            return [
-                f"{method} drafts only on a match: the stream shows tokens per step, which is not the same quantity as "
-                "acceptance length; the latter needs counts per request, or a quiet server's counters"
-            ]
-        if reading.every_step is False and share is not None:
-            told = "" if method else f"; if it drafts only on a match, {DECLARE}"
-            return [
-                f"the server's counters show a draft in {share:.0%} of the decode steps: the stream then shows tokens "
-                f"per step, not acceptance length, which needs counts per request or source counters{told}"
-            ]
-        if reading.every_step is None:
-            who = f"of method {method!r} this is not known" if method else "which the server does not tell"
-            return [f"acceptance length assumes a method that drafts at every step, {who}; {DECLARE}"]
-        return []
 
     def _about_unused_counters(self, attempts: Sequence[Attempt]) -> list[str]:
         """Why the counters, though read, are not the source."""
