@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -11,7 +12,9 @@ from typing import Any
 import click
 
 from monitor import __version__
-from monitor.errors import SpecwatchError
+from monitor.errors import SpecwatchError, UsageError
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 COMMANDS = {
     "probe": ("monitor.cli.probe:probe", "Measure one server now; needs no database and no configuration."),
@@ -53,12 +56,23 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # click would exit with 1, which is for crashes; `| head` is none
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _write_no_more()
             ctx.exit(0)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            _write_no_more()
+            where = error.filename or "the output"
+            raise UsageError(f"cannot write {where}: {error.strerror}; make room, or write elsewhere") from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _write_no_more() -> None:
+    """What is left in buffers must not fail once more when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

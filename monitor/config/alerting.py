@@ -7,10 +7,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from monitor.config.limits import MAX_RUNS
 from monitor.config.secrets import Secret
 from monitor.config.settings import Headers, TextOrSecret
 from monitor.config.strict import Labels, Name, Names, StrictModel, Text, Whole, at_least_one
 from monitor.config.units import Duration, Ratio
+from monitor.core.address import shown_url
 
 Severity = Literal["page", "warning"]
 Metric = Literal["acceptance_length", "tokens_per_step"]
@@ -41,9 +43,13 @@ class Rule(StrictModel):
 
 
 def _web_address(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is not a web address; write for example https://alerts.example.com/hook")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError(f"{shown_url(url)!r} is not a web address; write for example https://alerts.example.com/hook")
     if parts.username is not None or parts.password is not None:
         raise ValueError("a URL with a user or password in it is refused; name the whole URL as a secret")
     return url
@@ -105,7 +111,9 @@ class Resolve(StrictModel):
     """When an incident is over."""
 
     runs: Whole = Field(
-        default=2, description="Valid runs in a row above the resolve line, which is about half the rule's drop."
+        le=MAX_RUNS,
+        default=2,
+        description="Valid runs in a row above the resolve line, which is about half the rule's drop.",
     )
 
 

@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 from monitor.config.document import Document, Problem, Where
 from monitor.config.routes import Defaults, Route, RoutesFile
 from monitor.config.strict import own_keys_first
+from monitor.core.address import shown_url
 
 _NOT_A = {
     "bool_type": "true or false",
@@ -68,9 +69,22 @@ def _message(details: ErrorDetails, where: Where, model: type[BaseModel]) -> str
     if kind == "literal_error":
         return f"{shown} is not one of: {context['expected'].replace(' or ', ', ')}"
     if kind in ("greater_than_equal", "less_than_equal"):
-        limit = f"below {context['ge']:g}" if "ge" in context else f"above {context['le']:g}"
-        return f"{shown} is {limit}"
+        limit = f"below {_number(context['ge'])}" if "ge" in context else f"above {_number(context['le'])}"
+        return f"{shown} is {limit}{_allowed(where, model)}"
     return f"{shown}: {details['msg']}"
+
+
+def _allowed(where: Where, model: type[BaseModel]) -> str:
+    """The range of a number, where it has both ends."""
+    schema = _model_at(model, where[:-1]).model_json_schema()["properties"].get(where[-1], {})
+    for kind in (schema, *schema.get("anyOf", ())):
+        if "minimum" in kind and "maximum" in kind:
+            return f"; allowed: {_number(kind['minimum'])} to {_number(kind['maximum'])}"
+    return ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,}".removesuffix(".0")
 
 
 def _shown(value: object) -> str:
@@ -78,7 +92,9 @@ def _shown(value: object) -> str:
         return str(value).lower()
     if isinstance(value, Mapping | list):
         return "a mapping" if isinstance(value, Mapping) else "a list"
-    return repr(value) if isinstance(value, str | int | float) else f"{value} (a {type(value).__name__})"
+    if isinstance(value, str):
+        return repr(shown_url(value) if "://" in value else value)
+    return repr(value) if isinstance(value, int | float) else f"{value} (a {type(value).__name__})"
 
 
 def _unknown_key(where: Where, model: type[BaseModel]) -> str:

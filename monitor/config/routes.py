@@ -8,9 +8,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
 
+from monitor.config.limits import MAX_RUNS, MAX_WEIGHT
 from monitor.config.secrets import Secret, from_directory
 from monitor.config.settings import Settings
 from monitor.config.strict import Labels, Name, Names, Number, StrictModel, Text, Whole, at_least_one
+from monitor.core.address import shown_url
 
 RESERVED_LABELS = frozenset({"alertname", "domain", "replica", "route", "rule", "severity"})
 _BEYOND_THE_ROOT = re.compile(r"/(v1|metrics|health|version)(/.*)?$")
@@ -21,22 +23,25 @@ def replica_url(url: str) -> str:
 
     Raises ValueError for anything that is not the root (or a prefix) of an HTTP server, and for credentials in it.
     """
+    shown = shown_url(url)
     if url != url.strip() or any(character.isspace() for character in url):
-        raise ValueError(f"{url!r} has white space in it")
+        raise ValueError(f"{shown!r} has white space in it")
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
-        raise ValueError(f"{url!r} is not a URL: {error}") from None
+    except ValueError:  # its text repeats a part of the URL
+        raise ValueError(
+            f"{shown!r} is no URL, or its port is not one from 1 to 65535; write for example http://vllm-0:8000"
+        ) from None
     if parts.username is not None or parts.password is not None:
         raise ValueError("a URL with a user or password in it is refused; use api_key or headers with a secret")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is not a server's address; write for example http://vllm-0:8000")
+        raise ValueError(f"{shown!r} is not a server's address; write for example http://vllm-0:8000")
     if parts.query or parts.fragment:
-        raise ValueError(f"{url!r} has a query or fragment; write only the server's address")
+        raise ValueError(f"{shown!r} has a query or fragment; write only the server's address")
     path = parts.path.rstrip("/")
     if found := _BEYOND_THE_ROOT.search(path):
-        raise ValueError(f"{url!r} goes beyond the server's root; leave out {found[0]!r}")
+        raise ValueError(f"{shown!r} goes beyond the server's root; leave out {found[0]!r}")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "") + path
 
@@ -51,7 +56,7 @@ class Defaults(Settings):
 class BaselinePolicy(StrictModel):
     """Whether a baseline is approved without a person."""
 
-    approve_after: Whole | None = Field(
+    approve_after: Annotated[Whole, Field(le=MAX_RUNS)] | None = Field(
         default=None,
         examples=[10],
         description="Approve the first baseline of each domain by itself from this many valid runs of one identity: "
@@ -93,7 +98,7 @@ class Route(Settings):
         examples=[["coding", "math"]],
         description="Prompt sets that are replayed. Unset: every set there is.",
     )
-    mix: Annotated[Mapping[StrictStr, Number], Field(validate_default=True)] = Field(
+    mix: Annotated[Mapping[StrictStr, Annotated[Number, Field(le=MAX_WEIGHT)]], Field(validate_default=True)] = Field(
         default_factory=dict,
         examples=[{"coding": 0.7, "math": 0.3}],
         description="Weight of each domain in the route's own figure; only their proportion counts. A domain left out "

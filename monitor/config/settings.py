@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, JsonValue, StrictStr, Tag, ValidationInfo, field_validator
 
+from monitor.config.limits import MAX_CONCURRENCY, MAX_GPUS, MAX_K, MAX_PROMPTS, MAX_SEED, MAX_TOKENS, MAX_WAITING
 from monitor.config.secrets import Secret, from_directory
 from monitor.config.strict import Number, StrictModel, Switch, Text, Whole, WholeOrZero
 from monitor.config.units import Duration, Ratio, format_duration
@@ -48,6 +49,23 @@ def header_name(name: str) -> str:
     if not name or not _HEADER_CHARACTERS.issuperset(name.lower()):
         raise ValueError(f"{name!r} is not the name of an HTTP header")
     return name
+
+
+def extra_body(keys: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The keys themselves. Raises ValueError for one that the probe sets itself, and for what JSON cannot carry."""
+    for key in keys:
+        if key in _SET_BY_PROBE:
+            setting = _SET_BY_PROBE[key]
+            raise ValueError(f"{key} is set by the probe" + (f", from the setting {setting}" if setting else ""))
+    return _as_json(keys)
+
+
+def _as_json(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        raise ValueError("holds a number that JSON cannot carry: nan or infinity") from None
+    return value
 
 
 def _headers(headers: Mapping[str, str | Secret]) -> Mapping[str, str | Secret]:
@@ -93,11 +111,14 @@ class DeclaredIdentity(StrictModel):
     method: Text | None = Field(
         default=None,
         examples=["eagle3"],
-        description="How drafts are made. `suffix` and `ngram` tell the probe that a replayed prompt may match itself.",
+        description="How drafts are made. `draft_model`, `eagle`, `mtp` and their like draft at every step, `ngram` "
+        "and `suffix` only on a match, so that the stream shows no acceptance length of theirs.",
     )
     quantization: Text | None = Field(default=None, examples=["fp8"], description="Quantisation of the target.")
-    tensor_parallel: Whole | None = Field(default=None, description="GPUs that one copy of the target is spread over.")
-    k: Whole | None = Field(default=None, description="Draft tokens per verification step.")
+    tensor_parallel: Annotated[Whole, Field(le=MAX_GPUS)] | None = Field(
+        default=None, description="GPUs that one copy of the target is spread over."
+    )
+    k: Annotated[Whole, Field(le=MAX_K)] | None = Field(default=None, description="Draft tokens per verification step.")
 
 
 class Settings(StrictModel):
@@ -113,11 +134,13 @@ class Settings(StrictModel):
         description="When the two confirmation runs start, counted from the run that tripped a rule; the second after "
         "the first. Closer together means more false pages, because a disturbance may still last.",
     )
-    max_tokens: Whole = Field(default=128, description="Completion tokens asked of every turn.")
+    max_tokens: Whole = Field(default=128, le=MAX_TOKENS, description="Completion tokens asked of every turn.")
     concurrency: Whole = Field(
-        default=4, description="Prompts in flight on one replica. Runs at another concurrency are not comparable."
+        default=4,
+        le=MAX_CONCURRENCY,
+        description="Prompts in flight on one replica. Runs at another concurrency are not comparable.",
     )
-    gpus: Whole | None = Field(
+    gpus: Annotated[Whole, Field(le=MAX_GPUS)] | None = Field(
         default=None, examples=[2], description="GPUs of one replica, for figures per GPU and cost. Unset: 1 for cost."
     )
     gpu_price_per_hour: Annotated[Number, Field(gt=0)] | None = Field(
@@ -126,11 +149,13 @@ class Settings(StrictModel):
         description="What one GPU costs an hour, in your currency: shows what a million tokens and lost speed cost. "
         "Unset: no cost is shown.",
     )
-    min_prompts: Whole = Field(default=12, description="A run with fewer valid prompts than this is invalid.")
+    min_prompts: Whole = Field(
+        default=12, le=MAX_PROMPTS, description="A run with fewer valid prompts than this is invalid."
+    )
     temperature: Annotated[Number, Field(ge=0, le=2)] = Field(
         default=0.0, description="Sampling temperature; 0 is greedy and makes outputs repeat."
     )
-    seed: WholeOrZero = Field(default=0, description="Sampling seed sent with every request.")
+    seed: WholeOrZero = Field(default=0, le=MAX_SEED, description="Sampling seed sent with every request.")
     thinking: Switch | None = Field(
         default=None,
         description="Sent as `chat_template_kwargs: {enable_thinking: …}`. Unset or `null`: not sent, the "
@@ -171,7 +196,7 @@ class Settings(StrictModel):
         "`warm` sends none.",
     )
     max_waiting: WholeOrZero = Field(
-        default=0, description="Stand aside while the replica reports more waiting requests than this."
+        le=MAX_WAITING, default=0, description="Stand aside while the replica reports more waiting requests than this."
     )
     stand_aside: StandAside = Field(default=StandAside(), description="How standing aside is done.")
     timeouts: Timeouts = Field(default=Timeouts(), description="Limits per phase of one request.")
@@ -209,20 +234,12 @@ class Settings(StrictModel):
     @field_validator("extra_body")
     @classmethod
     def _only_what_the_probe_does_not_set(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        for key in value:
-            if key in _SET_BY_PROBE:
-                instead = _SET_BY_PROBE[key]
-                raise ValueError(f"{key} is set by the probe" + (f"; use the key {instead} instead" if instead else ""))
-        return value
+        return extra_body(value)
 
-    @field_validator("extra_body", "chat_template_kwargs")
+    @field_validator("chat_template_kwargs")
     @classmethod
     def _sendable(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        try:
-            json.dumps(value, allow_nan=False)
-        except ValueError:
-            raise ValueError("holds a number that JSON cannot carry: nan or infinity") from None
-        return value
+        return _as_json(value)
 
     @field_validator("chat_template_kwargs")
     @classmethod

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from monitor.core.format import count
 from monitor.core.records import Counts, Sample, Source
 from monitor.engines.counters import Change
 
@@ -176,7 +177,9 @@ def _fault(
     if found is not None:
         return found
     if counts.decode_steps < MIN_DECODE_STEPS:
-        return "too_short", f"{counts.decode_steps} decode steps; at least {MIN_DECODE_STEPS} are needed"
+        steps, tokens = count(counts.decode_steps, "decode step"), count(sample.completion_tokens, "token")
+        what = f"{steps} in an answer of {tokens}, where {MIN_DECODE_STEPS} are needed"
+        return "too_short", f"{what}; raise max_tokens if it cut the answer, or ask for longer answers"
     return None
 
 

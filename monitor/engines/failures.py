@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from monitor.core.address import shown_url
 from monitor.errors import TargetError
 
 ADVICE = {
     "unreachable": "check the address and that the server is running",
     "connect_timeout": "check the address, firewalls and that the server accepts connections",
+    "no_answer": "is it an HTTP server? A vLLM that hangs or has no CPU left is as silent; look at its log",
     "first_token_timeout": "the server may be overloaded; look at its queue, or allow more time",
     "stalled": "the server may be shutting down or hung; look at its log",
     "total_timeout": "ask for fewer tokens or allow more time",
@@ -20,7 +22,7 @@ ADVICE = {
     "rate_limited": "lower the concurrency or raise the limit of this key",
     "server_error": "look at the server's log",
     "not_openai": "check the address; it must be the root of an OpenAI-compatible server",
-    "not_vllm": "name its engine, give the address of a vLLM server, or declare engine: vllm when a gateway hides it",
+    "not_vllm": "name its engine, or give the address of a vLLM server; declare identity.engine where a gateway hides it",
     "cut_off": "the server or a proxy closed the connection; look at their logs",
     "aborted": "the server was probably told to stop; look at its log",
     "error_in_stream": "look at the server's log",
@@ -38,6 +40,7 @@ GONE = frozenset(
     {
         "unreachable",
         "connect_timeout",
+        "no_answer",
         "tls",
         "unauthorized",
         "not_found",
@@ -52,7 +55,7 @@ GONE = frozenset(
 
 def failure(reason: str, url: str, what: str) -> TargetError:
     """The error for `reason`: where, what happened and what to do, on one or two lines."""
-    return TargetError(reason, f"{url}: {what.rstrip('.')}; {ADVICE[reason]}")
+    return TargetError(reason, f"{shown_url(url)}: {what.rstrip('.')}; {ADVICE[reason]}")
 
 
 def one_line(text: str, limit: int = 300) -> str:

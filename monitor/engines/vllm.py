@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from monitor.engines import vllm_identity, vllm_metrics
 from monitor.engines.base import Load, Observation, RequestCounts
 from monitor.engines.failures import failure, one_line
-from monitor.engines.lenient import section, whole
+from monitor.engines.lenient import section, text, whole
 from monitor.engines.models import choose_model, get_models
 from monitor.engines.openai import OpenAIEngine, optional_json
 from monitor.engines.vllm_counters import counters_in, counters_of
@@ -45,8 +45,7 @@ class VllmEngine(OpenAIEngine):
             card, version, await optional_json(replica, "/server_info?config_format=json")
         )
         if vllm_identity.is_other_engine(card, version, metrics) and declared.engine is None:
-            owner = one_line(str(card.get("owned_by")), 40)
-            raise failure("not_vllm", replica.url, f"nothing here looks like vLLM (its model is owned by {owner!r})")
+            raise failure("not_vllm", replica.url, _unlike_vllm(text(card.get("owned_by"))))
         if identity.k is None and metrics is not None:
             identity = replace(identity, k=vllm_metrics.draft_positions(metrics))
         return Observation(
@@ -107,6 +106,11 @@ def request_counts(counts: Mapping[str, Any]) -> RequestCounts | None:
         histogram=histogram,
         k=len(histogram) - 1 if k is None and histogram else k,
     )
+
+
+def _unlike_vllm(owner: str | None) -> str:
+    whose = "names no owner" if owner is None else f"is owned by {one_line(owner, 40)!r}"
+    return f"nothing here looks like vLLM: the model {whose}, and neither /version nor /metrics is that of vLLM"
 
 
 async def _metrics(replica: Replica) -> Metrics | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOKUP_SECONDS = 10.0
-"""Time for /metrics and its like; they need no model."""
+"""Time for /metrics, /v1/models and their like; they need no model."""
 KEEPALIVE_SECONDS = 2.0
 """Idle connections are closed before uvicorn closes them (5 s): a request on a dying one looks like a failure."""
 ERROR_BYTES = 64 * 2**10
@@ -99,8 +99,10 @@ class Client:
     async def get_text(self, path: str) -> str:
         """The text at `path`."""
         url = self.url + path
-        patience = Patience(url, Timeouts(first_token_seconds=LOOKUP_SECONDS, total_seconds=LOOKUP_SECONDS))
+        timeouts = Timeouts(first_token_seconds=LOOKUP_SECONDS, total_seconds=LOOKUP_SECONDS)
+        patience = Patience(url, timeouts, lookup=True)
         async with self._answer(self._http.build_request("GET", url), patience) as (response, _):
+            patience.progressed()
             with explained(url):
                 body = await patience.wait(response.aread())
         return self._without_secrets(body.decode(errors="replace"))

@@ -35,8 +35,8 @@ def acceptance_by_source(attempts: Sequence[Attempt], reading: Reading, counted:
         Source.STREAM: _by_stream(answers, reading),
         Source.COUNTERS: None,
     }
-    if all(attempt.error is None for attempt in attempts) and isinstance(counted, Change):
-        found[Source.COUNTERS] = _by_counters(answers, counted, reading.max_contamination_ratio)
+    if (change := _own_change(attempts, counted, reading.max_contamination_ratio)) is not None:
+        found[Source.COUNTERS] = Counts(change.steps, change.drafted, change.accepted, change.histogram)
     lengths = {source.value: acceptance_length(counts) for source, counts in found.items() if counts is not None}
     return {source: length for source, length in lengths.items() if length is not None}
 
@@ -73,9 +73,26 @@ def _by_stream(answers: Sequence[Answer], reading: Reading) -> Counts | None:
     return sum((counts_of(answer, as_stream) for answer in answers), Counts())
 
 
-def _by_counters(answers: Sequence[Answer], counted: Change, max_contamination_ratio: float) -> Counts | None:
-    foreign = foreign_tokens(answers, counted)
+def drafted_share(attempts: Sequence[Attempt], counted: Window | None, max_contamination_ratio: float) -> float | None:
+    """Share of the run's decode steps that had a draft, by the server's counters; None where they cannot tell.
+
+    Decode steps are at least the chunks after the first, and the tokens after the first that no draft accounts for.
+    """
+    change = _own_change(attempts, counted, max_contamination_ratio)
+    answers = [answer for attempt in attempts for answer in attempt.answers]
+    if change is None or not answers:
+        return None
+    after_first = sum(answer.completion_tokens - 1 for answer in answers)
+    decode_steps = max(sum(answer.decode_chunks for answer in answers), after_first - change.accepted)
+    return min(1.0, change.steps / decode_steps) if decode_steps > 0 else None
+
+
+def _own_change(attempts: Sequence[Attempt], counted: Window | None, max_contamination_ratio: float) -> Change | None:
+    """What the counters moved by, if by these prompts alone: none failed, and nobody else was served."""
+    if any(attempt.error for attempt in attempts) or not isinstance(counted, Change):
+        return None
+    foreign = foreign_tokens([answer for attempt in attempts for answer in attempt.answers], counted)
     own = counted.generated_tokens - foreign
     if not 0 <= foreign <= max_contamination_ratio * own or counted.contradiction() is not None:
         return None
-    return Counts(counted.steps, counted.drafted, counted.accepted, counted.histogram)
+    return counted

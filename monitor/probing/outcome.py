@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from monitor.core.format import count
 from monitor.core.records import Identity, Sample, Source
 from monitor.engines.counters import Change
 from monitor.engines.counts import (
@@ -13,16 +14,18 @@ from monitor.engines.counts import (
     MAX_CONTAMINATION_RATIO,
     Reading,
     contamination_text,
-    drafts_every_step,
     foreign_tokens,
     merged_chunks,
     sample_of,
     show_steps,
 )
+from monitor.probing.crosscheck import drafted_share
+from monitor.probing.drafting import Drafting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from monitor.engines.counts import Window
     from monitor.probing.conversation import Attempt
 
 SourceWish: TypeAlias = Literal["auto", "request", "stream", "counters"]
@@ -37,7 +40,8 @@ class Outcome:
     `observed`: what the replica shows of itself. `declared`: what the configuration says about it. `speculates`: None
     when it does not show. `advice`: how it is made to report counts per request. `plain`: it is measured for its times
     as the server without speculation, so that an answer with acceptance is what makes a sample invalid.
-    `chunks_are_steps`: see `Engine`. `notes`: see `Observation`.
+    `chunks_are_steps`: see `Engine`. `notes`: see `Observation`. `counted`: what the server's counters moved by over
+    the whole run.
     """
 
     url: str
@@ -50,6 +54,7 @@ class Outcome:
     max_contamination_ratio: float = MAX_CONTAMINATION_RATIO
     chunks_are_steps: bool | None = True
     notes: tuple[str, ...] = ()
+    counted: Window | None = None
 
     def reading(self, attempts: Sequence[Attempt]) -> Reading:
         """One source for all samples, the one wished for or the best there is.
@@ -63,8 +68,13 @@ class Outcome:
         steps_shown = self.chunks_are_steps
         if steps_shown is None:
             steps_shown = show_steps([answer for attempt in attempts for answer in attempt.answers])
-        every_step = drafts_every_step(identity.method)
-        return Reading(source, identity.k, every_step, self.max_contamination_ratio, steps_shown)
+        drafting = self._drafting(attempts, identity) if steps_shown else Drafting(identity.method)
+        return Reading(source, identity.k, drafting.every_step, self.max_contamination_ratio, steps_shown)
+
+    def _drafting(self, attempts: Sequence[Attempt], identity: Identity) -> Drafting:
+        share = drafted_share(attempts, self.counted, self.max_contamination_ratio)
+        full = isinstance(self.counted, Change) and self.counted.drafted == self.counted.steps * (identity.k or 0)
+        return Drafting(identity.method, share, full)
 
     def _best_source(self, attempts: Sequence[Attempt]) -> Source:
         if _request_ks(attempts):
@@ -109,6 +119,8 @@ class Outcome:
         sample = replace(sample, total_seconds=attempt.total_seconds, loop_lag_seconds=attempt.loop_lag_seconds)
         if attempt.error is None and wrong_kind is not None:
             return replace(sample, invalid_reason=wrong_kind[0], invalid_detail=wrong_kind[1])
+        if sample.invalid_detail and not sample.invalid_detail.startswith(self.url):
+            return replace(sample, invalid_detail=f"{self.url}: {sample.invalid_detail}")
         return sample
 
     def identity(self, attempts: Sequence[Attempt]) -> Identity:
@@ -138,12 +150,12 @@ class Outcome:
         if valid >= min_prompts:
             return None
         reasons = Counter(sample.invalid_reason for sample in samples if sample.invalid_reason)
-        for reason, count in reasons.most_common(1):
-            if 2 * count >= len(samples):
+        for reason, times in reasons.most_common(1):
+            if 2 * times >= len(samples):
                 if reason == CONTAMINATED:
                     return reason, f"{self.url}: {self._contamination(attempts)}"
                 return reason, next(s.invalid_detail or reason for s in samples if s.invalid_reason == reason)
-        listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        listed = ", ".join(f"{times} {reason}" for reason, times in reasons.most_common())
         detail = f"{self.url}: {valid} of {len(samples)} prompts are valid, {min_prompts} are needed"
         return "too_few_valid_prompts", f"{detail} ({listed})" if listed else detail
 
@@ -166,7 +178,7 @@ class Outcome:
         if self.speculates is None and not _request_ks(attempts):
             found.append("nothing here shows whether the server speculates, and perhaps not its load")
         if reading.source is Source.STREAM and self.speculates is not False and not self.plain:
-            found += self._about_streams(reading, identity, merged_chunks(answers, reading.k))
+            found += self._about_streams(attempts, reading, merged_chunks(answers, reading.k))
             found += self._about_unused_counters(attempts)
         if reading.source is Source.COUNTERS and self.wish == "auto":
             found.append(f"counts are those of the whole server, around one prompt at a time; {self.advice}")
@@ -176,22 +188,14 @@ class Outcome:
             found.append(f"this machine was late by up to {late * 1000:.0f} ms: times include its own delay")
         return tuple(found)
 
-    def _about_streams(self, reading: Reading, identity: Identity, merged: int) -> list[str]:
+    def _about_streams(self, attempts: Sequence[Attempt], reading: Reading, merged: int) -> list[str]:
         found = [] if self.wish == "stream" else [f"counts are estimated from the stream; {self.advice}"]
-        if reading.every_step is False:
-            found.append(
-                f"{identity.method} drafts only on a match: the stream shows tokens per step, which is not the same "
-                "quantity as acceptance length; the latter needs counts per request, or a quiet server's counters"
-            )
-        elif reading.every_step is None:
-            found.append(
-                "the method of speculation is unknown: if it is n-gram or suffix, what stands for acceptance length is "
-                "tokens per step"
-            )
+        found += self._drafting(attempts, self.identity(attempts)).warnings() if reading.chunks_are_steps else []
         if reading.k is None:
             found.append("K is unknown: merged chunks cannot be recognised")
         if merged:
-            found.append(f"{merged} chunks held more tokens than one step makes: they are left out of acceptance")
+            chunks = count(merged, "chunk")
+            found.append(f"{chunks} held more tokens than one step makes: left out of acceptance")
         return found
 
     def _about_unused_counters(self, attempts: Sequence[Attempt]) -> list[str]:

@@ -19,18 +19,21 @@ Result = TypeVar("Result")
 class Patience:
     """Limits of one request: until the first token, then between events, and in all. Counts from `sent()`.
 
+    With `lookup` it is a page that needs no model, and the failure is `no_answer`.
+
     `with Patience(…) as patience:` has one timer for the whole request, which is set again when it rings too early:
     an `asyncio.timeout` for every event would cost as much as reading the event. All of it happens in one task, which
     the timer cancels if it waits then.
     """
 
-    def __init__(self, url: str, timeouts: Timeouts) -> None:
+    def __init__(self, url: str, timeouts: Timeouts, *, lookup: bool = False) -> None:
         task = asyncio.current_task()
         assert task is not None  # requests are made by coroutines, and those run in tasks
         self.url = url
         self._timeouts = timeouts
         self._task = task
         self._loop = asyncio.get_running_loop()
+        self._lookup = lookup
         self._stalled = ("stalled", f"the stream fell silent for {timeouts.stall_seconds:g} s")
         self._timer: asyncio.TimerHandle | None = None
         self._waiting = self._ran_out = False
@@ -47,6 +50,8 @@ class Patience:
         """The request goes out now, for the first time or again."""
         now, seconds = self._loop.time(), self._timeouts.first_token_seconds
         self._phase = ("first_token_timeout", f"no token within {seconds:g} s")
+        if self._lookup:
+            self._phase = ("no_answer", f"accepted the connection and answered nothing in {seconds:g} s")
         self._until, self._end = now + seconds, now + self._timeouts.total_seconds
 
     def progressed(self) -> None:
@@ -55,7 +60,7 @@ class Patience:
         self._until = self._loop.time() + self._timeouts.stall_seconds
 
     async def wait(self, awaitable: Awaitable[Result]) -> Result:
-        """The result, or TargetError `first_token_timeout`, `stalled` or `total_timeout`."""
+        """The result, or TargetError `first_token_timeout`, `stalled`, `total_timeout` or `no_answer`."""
         self._set_timer()
         self._waiting = True
         cancelled_by_others = self._task.cancelling()
@@ -90,6 +95,10 @@ class Patience:
             self._task.cancel()
 
     def _failure(self) -> TargetError:
-        if self._end <= self._until:
+        if self._end < self._until and self._lookup:
+            return failure(
+                "no_answer", self.url, f"the answer was not complete after {self._timeouts.total_seconds:g} s"
+            )
+        if self._end < self._until:
             return failure("total_timeout", self.url, f"not complete after {self._timeouts.total_seconds:g} s")
         return failure(self._phase[0], self.url, self._phase[1])

@@ -285,6 +285,7 @@ class _Replaying:
             max_contamination_ratio=self._plan.max_contamination_ratio,
             chunks_are_steps=self._engine.chunks_are_steps,
             notes=self._look.notes if self._look else (),
+            counted=self.counted,
         )
 
     def regime(self) -> Regime:

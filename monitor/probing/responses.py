@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
+from monitor.core.address import shown_url
 from monitor.engines.failures import failure, one_line
 from monitor.engines.lenient import section, text
 
@@ -80,7 +81,11 @@ class Refusal:
         return failure(self._reason(), self.url, f"answered {self.status}{said}{self._where_to()}")
 
     def _where_to(self) -> str:
-        return f" to {self.headers['location']}" if 300 <= self.status < 400 and "location" in self.headers else ""
+        return (
+            f" to {shown_url(self.headers['location'])}"
+            if 300 <= self.status < 400 and "location" in self.headers
+            else ""
+        )
 
     def _reason(self) -> str:
         if self.status in (401, 403, 407):

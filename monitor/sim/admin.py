@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from monitor.errors import UsageError
@@ -59,6 +59,8 @@ def drafter_from(document: Document, base: Drafter) -> Drafter:
         given["acceptance"] = {domain: tuple(values) for domain, values in given["acceptance"].items()}
     if "default_acceptance" in given:
         given["default_acceptance"] = tuple(given["default_acceptance"])
+    if unknown := sorted(given.keys() - {field.name for field in fields(base)}):
+        raise UsageError(f"drafter has no {unknown[0]!r}; known are {', '.join(field.name for field in fields(base))}")
     return replace(base, **given)
 
 

@@ -77,7 +77,11 @@ class Answer:
                 continue
             ids, sent = output[sent : generation.sent_tokens], generation.sent_tokens
             chunks += 1
-            await self._chunk(writer.tokens(ids, sent, self._finish_reason if complete else None), chunks, complete)
+            ended = complete or self._aborts(chunks)
+            await self._chunk(writer.tokens(ids, sent, self._finish_reason if ended else None), chunks, complete)
+            if ended:
+                self._end(self._finish_reason)
+                break
         if request.include_usage and not self._struck(FaultKind.NO_USAGE):
             await self._write(writer.closing(self._usage(), self._metrics()))
         await self._write(wire.DONE, more=False)
@@ -90,6 +94,10 @@ class Answer:
         if complete:
             self._end(self._finish_reason)
         return complete
+
+    def _aborts(self, chunks: int) -> bool:
+        """Whether this chunk is the last because the server gives up."""
+        return self._fault is not None and self._fault.kind is FaultKind.ABORT and chunks > self._fault.after_chunks
 
     def _holds(self, pending_tokens: int) -> bool:
         """Whether the tokens at hand wait for the next chunk."""
@@ -108,7 +116,7 @@ class Answer:
     async def _strike(self, event: bytes) -> bytes:
         """The event to send instead; raises EngineStopped where the fault ends the stream."""
         fault = self._fault
-        if fault is None or fault.kind is FaultKind.NO_USAGE:
+        if fault is None or fault.kind in (FaultKind.NO_USAGE, FaultKind.ABORT):
             return event
         self._fault = None
         if fault.kind is FaultKind.INVALID_JSON:
@@ -156,6 +164,8 @@ class Answer:
 
     @property
     def _finish_reason(self) -> str:
+        if self._struck(FaultKind.ABORT):
+            return "abort"
         return "stop" if self._generation.output[-1] == END_OF_TEXT else "length"
 
     def _struck(self, kind: FaultKind) -> bool:
@@ -178,6 +188,7 @@ class Answer:
             metrics |= self._generation.timings()
         if (
             self._generation.engine.k
+            and not self._struck(FaultKind.ABORT)
             and config.per_request_counts != "none"
             and not self._server.behaviour.omit_request_counts
         ):

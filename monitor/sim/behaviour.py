@@ -55,6 +55,8 @@ class FaultKind(enum.StrEnum):
     """The connection ends in the middle of a chunk."""
     HANG = "hang"
     """Nothing more is sent and the connection stays open: what SIGTERM to a real server looks like."""
+    ABORT = "abort"
+    """The answer ends in good order with finish reason `abort` and no counts: what else SIGTERM looks like."""
     INVALID_JSON = "invalid_json"
     """One chunk is not JSON."""
     NO_USAGE = "no_usage"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from psycopg.errors import ReadOnlySqlTransaction
+from psycopg.errors import DiskFull, ReadOnlySqlTransaction
 from psycopg.pq import Conninfo
 from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.engine import make_url
@@ -98,6 +98,8 @@ class Database:
 
     def _unreachable(self, error: DBAPIError) -> str:
         cause = str(error.orig or error).strip().splitlines()[0]
+        if isinstance(error.orig, DiskFull):
+            return f"the database {self.shown()} has no room on its disk: {cause}; nothing was stored, make room there"
         return f"the database {self.shown()} does not answer: {cause}"
 
     def shown(self) -> str:

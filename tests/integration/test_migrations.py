@@ -149,6 +149,13 @@ def test_a_server_out_of_reach_is_named_without_its_password() -> None:
     assert "s3cret" not in str(error.value)
 
 
+def test_a_full_disk_of_the_database_is_said_as_such(database: Database) -> None:
+    full = text("DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$")
+    with pytest.raises(StoreError, match="has no room on its disk: could not extend file; nothing was stored"):  # noqa: SIM117
+        with database.transaction() as connection:
+            connection.execute(full)
+
+
 def test_a_server_that_is_new_enough_passes(database: Database) -> None:
     with database.transaction() as connection:
         number = int(connection.execute(text("SHOW server_version_num")).scalar_one())

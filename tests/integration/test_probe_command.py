@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from monitor.cli import cli
-from monitor.errors import ConfigError, TargetError
+from monitor.errors import ConfigError, StoreError, TargetError
 from monitor.sim.behaviour import Fault, FaultKind
 from monitor.sim.model import Drafter
 from monitor.sim.server import ServerConfig, SimulatedServer
@@ -37,16 +37,16 @@ def probe(*arguments: str, **environment: str) -> Result:
 
 def test_the_table_has_a_line_for_every_domain_and_fits_a_terminal(url):
     result = probe(url, "--prompts", "2")
-    lines = result.stdout.splitlines()
+    first, _, *lines = result.stdout.splitlines()
     assert result.exit_code == 0
-    assert " ".join(lines[0].split()) == "domain AL (mean) survival AR tok/step tok/s TTFT valid source"
+    assert first == "valid 2/2 · source request"
+    assert " ".join(lines[0].split()) == "domain AL (mean) survival AR tok/step tok/s TTFT"
     assert [line.split()[0] for line in lines[2:13]] == [
         "coding", "humanities", "math", "multilingual", "qa", "rag", "reasoning", "roleplay", "stem", "summarization",
         "writing",
     ]  # fmt: skip
-    assert all(line.split()[-2:] == ["2/2", "request"] for line in lines[2:13])
-    assert max(map(len, lines[:13])) <= 100
-    assert lines[-1].startswith("engine vllm · version 0.32.0 · model tiny")
+    assert max(map(len, lines)) <= 80
+    assert lines[14].startswith("engine vllm · version 0.32.0 · model tiny")
 
 
 def test_the_json_has_identity_figures_and_raw_counts(url):
@@ -96,6 +96,32 @@ def test_nothing_measured_exits_with_13_and_one_message():
     assert result.stdout == ""
 
 
+def test_figures_are_shown_also_when_they_cannot_be_kept(url):
+    unreachable = "postgresql://127.0.0.1:1/x"
+    arguments = ["--database-url", unreachable, "probe", url, "--prompts", "2", "--domain", "math", "--save"]
+    result = CliRunner().invoke(cli, arguments)
+    assert isinstance(result.exception, StoreError)
+    assert result.stdout.splitlines()[-2].startswith("engine vllm")
+
+
+def test_a_declared_method_is_part_of_the_identity_and_leaves_acceptance_out_of_a_stream():
+    options = ("--prompts", "2", "--domain", "math", "--method", "ngram", "--source", "stream")
+    with SimulatedServer(ServerConfig(drafter=Drafter(method="ngram"))).run_in_thread() as url:
+        result = probe(url, *options, "--format", "json")
+    document = json.loads(result.stdout)
+    assert (document["identity"]["method"], document["identity"]["declared"]) == ("ngram", ["method"])
+    assert document["domains"][0]["acceptance_length"] is None
+    assert document["domains"][0]["tokens_per_step"] > 1
+    assert "warning: ngram drafts only on a match" in result.stderr
+
+
+def test_answers_too_short_to_judge_name_the_server_and_what_to_do(url):
+    result = probe(url, "--prompts", "2", "--domain", "math", "--max-tokens", "4")
+    assert isinstance(result.exception, TargetError)
+    assert str(result.exception).startswith(f"{url}: ")
+    assert " in an answer of 4 tokens, where 4 are needed; raise max_tokens" in str(result.exception)
+
+
 def test_a_plain_server_is_said_to_have_no_speculation_and_its_json_is_kept():
     with SimulatedServer(ServerConfig(drafter=Drafter(method=None))).run_in_thread() as url:
         result = probe(url, "--prompts", "2", "--domain", "math", "--format", "json")
@@ -142,8 +168,8 @@ def test_wrong_usage_exits_with_2_and_says_what_is_allowed(arguments, words):
 def test_own_prompts_headers_and_body_keys_are_sent(server, url, tmp_path):
     (tmp_path / "mine.jsonl").write_text('{"question_id": 1, "category": "mine", "turns": ["Hello there"]}\n')
     result = probe(
-        url, "--prompts-dir", str(tmp_path), "--header", "X-Team=chat", "--extra-body", '{"max_tokens": 30}',
-        "--no-thinking", "--endpoint", "chat", "--format", "json",
+        url, "--prompts-dir", str(tmp_path), "--header", "X-Team=chat", "--max-tokens", "30",
+        "--extra-body", '{"priority": 10}', "--no-thinking", "--endpoint", "chat", "--format", "json",
     )  # fmt: skip
     document = json.loads(result.stdout)
     assert [sample["question_id"] for sample in document["samples"]] == ["1"]

@@ -233,3 +233,49 @@ def test_a_capture_of_a_real_server_reads_as_the_server_counted_it(capture: Path
     else:
         assert read.counts.steps == told.steps - 1
         assert 0 <= told.accepted - read.counts.accepted <= (told.k or 0)
+
+
+class TestUndeclaredMethod:
+    """A server that does not tell its method: only its counters can say whether steps have drafts."""
+
+    async def test_counters_that_show_steps_without_a_draft_leave_acceptance_out(self):
+        server = SimulatedServer(ServerConfig(per_request_counts="none", drafter=Drafter(method="ngram")))
+        with server.run_in_thread() as url:
+            run = await run_of(url, prompt_set(12))
+        figures = aggregate("coding", run.samples)
+        assert (figures.acceptance_length, figures.survival, figures.source) == (None, (), Source.STREAM)
+        assert figures.tokens_per_step is not None
+        shown, needed = [w for w in run.warnings if "acceptance length" in w]
+        assert re.match(r"the server's counters show a draft in (3|4)\d% of the decode steps: ", shown)
+        assert "declare it with --method, or as identity.method in routes.yaml" in needed
+
+    async def test_counters_that_show_a_draft_in_every_step_make_acceptance_certain(self):
+        server = SimulatedServer(ServerConfig(per_request_counts="none", drafter=Drafter(method="eagle")))
+        with server.run_in_thread() as url:
+            run = await run_of(url, prompt_set(12))
+        figures = aggregate("coding", run.samples)
+        assert figures.acceptance_length == pytest.approx(run.acceptance_by_source["counters"], rel=0.02)
+        assert figures.acceptance_rate is not None
+        assert not [w for w in run.warnings if "drafts at every step" in w]
+
+    async def test_counters_that_others_move_too_leave_the_assumption_said(self):
+        server = SimulatedServer(ServerConfig(per_request_counts="none", drafter=Drafter(method="ngram")))
+
+        def others(_: object) -> None:
+            server.traffic(requests=20, max_tokens=200)
+
+        with server.run_in_thread() as url:
+            run = await run_of(url, prompt_set(4), on_sample=others)
+        assert aggregate("coding", run.samples).acceptance_length is not None
+        assert [w for w in run.warnings if w.startswith("acceptance length assumes a method that drafts at every step")]
+
+    async def test_a_method_that_should_draft_at_every_step_and_does_not_has_no_acceptance_length(self):
+        drafter = Drafter(method="draft_model", coverage_ratio=0.5)
+        server = SimulatedServer(ServerConfig(per_request_counts="none", drafter=drafter))
+        declared = Identity(method="draft_model", declared=("method",))
+        with server.run_in_thread() as url:
+            run = await run_of(url, prompt_set(12), declared_identity=declared)
+        assert aggregate("coding", run.samples).acceptance_length is None
+        shown, needed = [w for w in run.warnings if "acceptance length" in w]
+        assert "of the decode steps" in shown
+        assert needed == "acceptance length then needs counts per request, or source counters"

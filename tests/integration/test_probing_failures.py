@@ -50,6 +50,7 @@ class TestOnePrompt:
         ("fault", "reason", "words"),
         [
             (Fault(FaultKind.ERROR_IN_STREAM), "error_in_stream", "the server reported in mid-answer: EngineCore"),
+            (Fault(FaultKind.ABORT), "aborted", "the server gave up in mid-answer, with finish reason 'abort'"),
             (Fault(FaultKind.CUT), "cut_off", "the connection broke in mid-answer"),
             (Fault(FaultKind.HANG), "stalled", "the stream fell silent for 0.3 s"),
             (Fault(FaultKind.HANG, after_chunks=0), "first_token_timeout", "no token within 0.5 s"),
@@ -129,6 +130,34 @@ class TestWholeRun:
         assert reasons(run) == ["unreachable"] * 6
         assert detail(run).endswith("check the address and that the server is running")
 
+    async def test_a_port_that_takes_connections_and_is_silent(self, monkeypatch):
+        monkeypatch.setattr("monitor.probing.client.LOOKUP_SECONDS", 0.2)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            run = await run_of(url)
+        assert (run.invalid_reason, reasons(run)) == ("no_answer", ["no_answer"] * 6)
+        assert detail(run).startswith(
+            f"{url}/v1/models: accepted the connection and answered nothing in 0.2 s; is it an HTTP server?"
+        )
+
+    async def test_a_page_that_begins_and_never_ends(self, monkeypatch):
+        monkeypatch.setattr("monitor.probing.client.LOOKUP_SECONDS", 0.2)
+        left = asyncio.Event()
+        begun = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{"
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(begun)
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            left.set()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            run = await run_of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            await left.wait()
+        assert run.invalid_reason == "no_answer"
+        assert "the answer was not complete after 0.2 s" in detail(run)
+
     async def test_a_host_that_does_not_exist(self):
         run = await run_of("http://no-such-host.invalid:8000")
         assert (run.invalid_reason, "cannot be resolved" in detail(run)) == ("unreachable", True)
@@ -160,7 +189,8 @@ class TestWholeRun:
             (response(b"hello"), "invalid_json", "answers 'hello' where JSON belongs"),
             (response(b'{"detail":"Not Found"}', "404 Not Found"), "not_openai", "there is no /v1/models"),
             (response(b'{"data":"x"}'), "not_openai", "does not answer with a list of models"),
-            (response(b'{"data":[{"id":"m","owned_by":"other"}]}'), "not_vllm", "owned by 'other'"),
+            (response(b'{"data":[{"id":"m","owned_by":"other"}]}'), "not_vllm", "the model is owned by 'other'"),
+            (response(b'{"data":[{"id":"m"}]}'), "not_vllm", "the model names no owner"),
             (response(b"", "307 Moved", location="http://x/"), "not_openai", "answered 307 to http://x/"),
             (b"SSH-2.0-OpenSSH_9.2\r\n", "not_openai", "does not speak HTTP"),
             (b"", "cut_off", "closed before an answer"),

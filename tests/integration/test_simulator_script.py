@@ -185,6 +185,19 @@ def test_an_error_stands_inside_the_stream_before_its_end() -> None:
         assert metric(client, "request_success_total", finished_reason="error") == 1
 
 
+def test_an_abort_ends_the_answer_in_good_order_without_counts() -> None:
+    with running() as (_, client):
+        client.post("/_sim", json={"fault": {"kind": "abort", "after_chunks": 2}})
+        transcript = stream(client)
+        *_, last, closing = contract.chunks_of(transcript)
+        assert last["choices"][0]["finish_reason"] == "abort"
+        assert (closing["choices"], closing["usage"]["completion_tokens"]) == ([], sum(sizes(transcript)))
+        assert "metrics" not in closing or "speculative_decoding" not in closing["metrics"]
+        assert [event for _, event in transcript][-1] == "data: [DONE]"
+        assert metric(client, "request_success_total", finished_reason="abort") == 1
+        contract.check_stream(stream(client), "chat", contract.Expected(k=4))
+
+
 def test_a_cut_ends_the_connection_in_the_middle_of_a_chunk() -> None:
     with running() as (server, client):
         server.inject(Fault(FaultKind.CUT))

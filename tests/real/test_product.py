@@ -72,12 +72,32 @@ def test_the_counts_of_all_eleven_domains_are_those_of_the_servers_metrics(
 def test_the_table_shows_every_domain_and_what_was_running(speculative: RealServer, tables: Tables) -> None:
     result = specwatch("probe", speculative.base_url, "--prompts", "1", "--max-tokens", "32")
     tables.show("real vLLM: specwatch probe, the table of one prompt per domain", result.stdout)
-    lines = result.stdout.splitlines()
+    table, _, identity = result.stdout.partition("\n\nengine ")
     assert result.returncode == 0, result.stderr
-    assert [line.split()[0] for line in lines[2:13]] == DOMAINS
-    assert all(line.split()[-1] == "request" for line in lines[2:13])
-    assert lines[-1].startswith("engine vllm · version 0.32.0 · model tiny · root ")
-    assert " · K 4 · fingerprint vllm-0.32.0-" in lines[-1]
+    assert table.startswith("valid 1/1 · source request\n")
+    assert [line.split()[0] for line in table.splitlines()[4:]] == DOMAINS
+    said = " ".join(identity.split())
+    assert said.startswith("vllm · version 0.32.0 · model tiny · root ")
+    assert " · K 4 · fingerprint vllm-0.32.0-" in said
+
+
+def test_a_method_that_nobody_told_is_known_by_the_servers_counters(
+    speculative: RealServer, sets: list[PromptSet], tables: Tables
+) -> None:
+    (run,) = replayed(speculative.base_url, sets[:1], source="stream")
+    figures = aggregate(run.domain, run.samples)
+    shown = [w for w in run.warnings if "acceptance length" in w and "disagrees" not in w]
+    tables.add(
+        "real vLLM: a stream of a method that is not declared",
+        kind=speculative.kind, acceptance_length=figures.acceptance_length, tokens_per_step=figures.tokens_per_step,
+    )  # fmt: skip
+    assert run.identity.method is None
+    if speculative.kind in ("draft", "eagle"):
+        assert figures.acceptance_length is not None
+        assert shown == []
+    else:
+        assert figures.acceptance_length is None
+        assert "of the decode steps: the stream shows tokens per step" in shown[0]
 
 
 def test_a_request_says_what_the_counters_say_and_a_stream_as_much_as_it_can_see(

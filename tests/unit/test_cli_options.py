@@ -19,6 +19,12 @@ TOO_LARGE = str(2**63)
         (("probe", URL, "--header", "Ü=x"), "'Ü' is not the name of an HTTP header"),
         (("probe", URL, "--extra-body", '{"x": NaN}'), "NaN is a number that JSON cannot carry"),
         (("probe", URL, "--extra-body", "[" * 100_000), "not JSON"),
+        (("probe", URL, "--extra-body", '{"stream": false}'), "stream is set by the probe\n"),
+        (("probe", URL, "--extra-body", '{"seed": 1}'), "seed is set by the probe, from the setting seed"),
+        (("probe", URL, "--max-tokens", "9999999999"), "9999999999 is not in the range 1<=x<=1000000"),
+        (("probe", URL, "--concurrency", "5000"), "5000 is not in the range 1<=x<=1024"),
+        (("probe", "http://me:hid@x/?key=hid"), "a URL with a user or password in it is refused"),
+        (("probe", "http://x:8000?key=hid"), "'http://x:8000?…' has a query or fragment"),
         (("probe", URL, "--temperature", "nan"), "nan is not a number from 0 to 2"),
         (("probe", URL, "--route", "a\nb"), "is not a name"),
         (("probe", URL, "--route", ""), "is not a name"),
@@ -35,6 +41,7 @@ TOO_LARGE = str(2**63)
 def test_a_value_that_cannot_be_used_is_a_usage_error(arguments, said):
     result = CliRunner().invoke(cli, arguments)
     assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
+    assert "=hid" not in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ routing:
     assert unknown.startswith("routes.yaml:5: routes[0].replica: unknown key; allowed: name, replicas, plain_twin, ")
     assert unknown.endswith(" (did you mean 'replicas'?)")
     assert problems == [
-        "routes.yaml:2: defaults.max_tokens: 0 is below 1",
+        "routes.yaml:2: defaults.max_tokens: 0 is below 1; allowed: 1 to 1,000,000",
         "routes.yaml:4: routes[0].replicas: missing; it is required",
         "routes.yaml:6: routes[0].every: '40 minutes' is not a duration; write for example 40m, 90s or 1h30m",
         "routes.yaml:7: routes[0].thinking: 'maybe' is not true or false",
@@ -225,7 +225,7 @@ routes:
         ("max_tokens: '128'", "max_tokens: '128' is not a whole number"),
         ("max_tokens: true", "max_tokens: true is not a whole number"),
         ("temperature: hot", "temperature: 'hot' is not a number"),
-        ("temperature: 3", "temperature: 3 is above 2"),
+        ("temperature: 3", "temperature: 3 is above 2; allowed: 0 to 2"),
         ("temperature: .nan", "temperature: nan is not a finite number"),
         ("extra_body: {x: [.inf]}", "extra_body: holds a number that JSON cannot carry: nan or infinity"),
         ("model: 7", "model: 7 is not text; put it in quotes"),
@@ -257,7 +257,17 @@ routes:
             "identity.color: unknown key; allowed: engine, version, target, drafter, method, "
             "quantization, tensor_parallel, k",
         ),
-        ("baseline: {approve_after: 0}", "baseline.approve_after: 0 is below 1"),
+        ("max_tokens: 99999999", "max_tokens: 99999999 is above 1,000,000; allowed: 1 to 1,000,000"),
+        ("concurrency: 5000", "concurrency: 5000 is above 1,024; allowed: 1 to 1,024"),
+        ("seed: -1", "seed: -1 is below 0; allowed: 0 to 9,223,372,036,854,775,807"),
+        ("identity: {k: 5000}", "identity.k: 5000 is above 1,000; allowed: 1 to 1,000"),
+        ("mix: {coding: 1.0e+300}", "mix.coding: 1e+300 is above 1,000,000"),
+        ("domains: http://me:hidden@a/?key=hidden", "domains: 'http://…@a/?…' is not a list, such as [a, b]"),
+        (
+            "plain_twin: me:hidden@a:8000",
+            "plain_twin: 'me:…@a:8000' is not a server's address; write for example http://vllm-0:8000",
+        ),
+        ("baseline: {approve_after: 0}", "baseline.approve_after: 0 is below 1; allowed: 1 to 1,000"),
     ],
 )
 def test_each_mistake_in_a_route_has_its_own_answer(directory: Directory, line: str, problem: str) -> None:

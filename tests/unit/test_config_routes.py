@@ -74,9 +74,12 @@ def test_a_replica_has_one_spelling(written: str, stored: str) -> None:
             "'http://a/x/v1/chat/completions' goes beyond the server's root; leave out '/v1/chat/completions'",
         ),
         ("http://a/metrics", "'http://a/metrics' goes beyond the server's root; leave out '/metrics'"),
-        ("http://a?x=1", "'http://a?x=1' has a query or fragment; write only the server's address"),
+        ("http://a?x=hidden", "'http://a?…' has a query or fragment; write only the server's address"),
         ("http://a b", "'http://a b' has white space in it"),
-        ("http://a:99999", "'http://a:99999' is not a URL: Port out of range 0-65535"),
+        (
+            "http://a:99999",
+            "'http://a:99999' is no URL, or its port is not one from 1 to 65535; write for example http://vllm-0:8000",
+        ),
         ("http://me:pw@a", "a URL with a user or password in it is refused; use api_key or headers with a secret"),
     ],
 )
@@ -165,7 +168,7 @@ def test_the_second_confirmation_comes_after_the_first(value: list[str]) -> None
 def test_extra_body_may_not_set_what_has_a_key_of_its_own(key: str, instead: str) -> None:
     assert refusal(extra_body={key: 1}) == (
         ("extra_body",),
-        f"{key} is set by the probe; use the key {instead} instead",
+        f"{key} is set by the probe, from the setting {instead}",
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 from monitor import __version__
 from monitor.alerting.message import closed_event, incident_event
 from monitor.alerting.payload import webhook_body
-from monitor.cli.probe import document_of
+from monitor.cli.probe_report import document_of
 from monitor.cli.reference import commands, reference_markdown
 from monitor.core.figures import Aggregate
 from monitor.core.judge import Verdict

@@ -125,7 +125,11 @@ class TestWarnings:
         assert "not the same quantity" in warning
 
     @pytest.mark.parametrize(
-        ("method", "k", "words"), [(None, 4, "method of speculation is unknown"), ("eagle", None, "K")]
+        ("method", "k", "words"),
+        [
+            (None, 4, "acceptance length assumes a method that drafts at every step, which the server does not tell"),
+            ("eagle", None, "K"),
+        ],
     )
     def test_what_a_stream_cannot_tell_is_said(self, method, k, words):
         outcome = replace(OUTCOME, wish="stream", observed=Identity(method=method, k=k))
@@ -135,7 +139,7 @@ class TestWarnings:
     def test_merged_chunks_are_counted_aloud(self):
         attempts = [attempt(chunks=(1, *[2] * 30, 6, 2))]
         assert replace(OUTCOME, wish="stream").warnings(attempts) == (
-            "1 chunks held more tokens than one step makes: they are left out of acceptance",
+            "1 chunk held more tokens than one step makes: left out of acceptance",
         )
 
     def test_a_replica_without_metrics_is_said_to_hide_its_load(self):

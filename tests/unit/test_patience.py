@@ -36,6 +36,12 @@ async def test_silence_after_a_token_ends_long_before_the_first_phase_would() ->
         assert await reason_of(waited) == "stalled"
 
 
+async def test_a_page_that_does_not_come_is_no_question_of_tokens() -> None:
+    limits = Timeouts(first_token_seconds=SHORT, total_seconds=SHORT)
+    with Patience(URL, limits, lookup=True) as waited:
+        assert await reason_of(waited) == "no_answer"
+
+
 async def test_progress_gives_time_anew_however_early_the_timer_was_set() -> None:
     with patience(first=0.05, stall=LONG) as waited:
         await waited.wait(asyncio.sleep(0))
