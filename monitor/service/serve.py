@@ -21,6 +21,7 @@ from monitor.config.load import check_secrets
 from monitor.errors import StoreError, UsageError
 from monitor.service.complaint import Complaint
 from monitor.service.passive import PassiveReading
+from monitor.service.prober import Prober
 from monitor.service.recording import Recorder
 from monitor.service.removed import close_removed
 from monitor.service.scheduler import Scheduler
@@ -88,15 +89,8 @@ class Service:
         self.recorder = Recorder(config)
         self.sender = Sender(database, receivers or build_receivers(config.alerting), now)
         self.scheduler = Scheduler(database, config.routes, now)
-        self.worker = Worker(
-            database,
-            self.recorder,
-            prompt_sets,
-            concurrency=workers,
-            grace_seconds=grace_seconds,
-            on_recorded=self._recorded,
-            now=now,
-        )
+        prober = Prober(database, self.recorder, prompt_sets, on_recorded=self._recorded, now=now)
+        self.worker = Worker(database, prober, concurrency=workers, grace_seconds=grace_seconds)
         self.passive = PassiveReading(database, config.routes, now, lambda: self.scheduler.leads)
         self.stopping = asyncio.Event()
         self._measured = asyncio.Event()
