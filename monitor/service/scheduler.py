@@ -147,6 +147,6 @@ class Scheduler:
         if self._reminders.due((route.name, job.replica), self.now()):
             logger.warning(
                 "%s · %s: a slot is left out, the probe before it still waits for %s; probes take longer than every %s "
-                "allows, or --workers is too low (said once an hour)",
+                "allows, or --workers is too low (told once an hour)",
                 *(job.route, job.domain, job.replica, format_duration(route.every)),
             )

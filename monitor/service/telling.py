@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EVERY_RUN_BELOW_PER_HOUR = 600
-"""Up to this pace each run has its line; of a larger fleet those have one that ended otherwise than the run before."""
+EVERY_RUN_BELOW_PER_HOUR = 3600
+"""Up to this pace each run has its line; of a faster fleet those have one that ended otherwise than the run before."""
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
