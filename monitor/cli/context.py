@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,15 +63,20 @@ class Context:
             yield database
 
     @contextmanager
-    def database_and_keeper(self) -> Iterator[tuple[Database, Callable[[], object] | None]]:
-        """The store and, when it is the program's own Postgres, what holds it up."""
+    def database_and_keeper(
+        self, patience_seconds: float = 0.0
+    ) -> Iterator[tuple[Database, Callable[[], object] | None]]:
+        """The store and, when it is the program's own Postgres, what holds it up.
+
+        One that does not answer is waited for, saying so once, for `patience_seconds`; then raises StoreError.
+        """
         from monitor.store.database import Database
 
         url = self.database_url or database_url(os.environ)
         if url is not None:
             database = Database(url)
             try:
-                database.check_server()
+                _await_server(database, patience_seconds)
                 yield database, None
             finally:
                 database.close()
@@ -82,6 +90,24 @@ class Context:
                 yield database, server.ensure_running
             finally:
                 database.close()
+
+
+def _await_server(database: Database, patience_seconds: float) -> None:
+    from monitor.errors import StoreError
+
+    deadline = time.monotonic() + patience_seconds
+    told = False
+    while True:
+        try:
+            return database.check_server()
+        except StoreError as error:
+            answered = error.__cause__ is None  # it is there, and not what we need
+            if answered or time.monotonic() >= deadline:
+                raise
+            if not told:
+                click.echo(f"specwatch: {error}; waiting for it up to {patience_seconds:.0f} s", err=True)
+            told = True
+        time.sleep(min(1.0, max(0.0, deadline - time.monotonic())))
 
 
 def database_url(environment: os._Environ[str] | dict[str, str]) -> str | None:

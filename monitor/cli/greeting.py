@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from monitor import __version__
 from monitor.config.units import format_duration
 from monitor.core.format import count
+from monitor.service.budget import runs_per_hour, tokens_per_hour
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,30 +30,49 @@ def configuration_lines(config: Config, sets: Mapping[str, PromptSet]) -> list[s
 
 
 def _route_line(route: Route, sets: Mapping[str, PromptSet]) -> str:
-    prompts = [prompt for domain in route.domains for prompt in sets[domain].prompts]
-    answers = sum(len(prompt.turns) for prompt in prompts) if route.endpoint == "chat" else len(prompts)
-    hourly = answers * route.max_tokens * (3600 / route.every.total_seconds())
+    prompts = sum(len(sets[domain].prompts) for domain in route.domains)
     return (
         f"{route.name}: {count(len(route.domains), 'domain')} every {format_duration(route.every)}, "
-        f"{count(len(prompts), 'prompt')}, "
-        f"at most {hourly:,.0f} generated tokens an hour over {count(len(route.replicas), 'replica')}"
+        f"{count(prompts, 'prompt')}, "
+        f"at most {tokens_per_hour(route, sets):,.0f} generated tokens an hour "
+        f"over {count(len(route.replicas), 'replica')}"
     )
 
 
 def greeting(
     config: Config, sets: Mapping[str, PromptSet], database: Database, listen: tuple[str, int], *, own: bool
 ) -> str:
-    """Version, configuration, store, and how every route's baselines stand. Raises StoreError."""
+    """What `serve` will do and where it keeps it, and how far every route is from being judged. Raises StoreError."""
+    from monitor.cli.receivers import described, hears_text
     from monitor.postgres import data_directory
 
-    where = f"own Postgres in {data_directory(os.environ)}" if own else database.shown()
-    lines = [
-        f"specwatch {__version__}, configuration {config.directory}, store: {where}",
-        f"http://{listen[0]}:{listen[1]}: /healthz /readyz /metrics",
-        *configuration_lines(config, sets),
-        *(f"{route.name}: {_baselines(database, route)}" for route in config.routes),
-    ]
-    return "\n  ".join(lines)
+    tokens = sum(tokens_per_hour(route, sets) for route in config.routes)
+    told = [f"{receiver['name']} → {receiver['where']}: {hears_text(receiver)}" for receiver in described(config)]
+    load = f"at most {tokens:,.0f} generated tokens and {runs_per_hour(config.routes):,.0f} runs an hour"
+    host = f"[{listen[0]}]" if ":" in listen[0] else listen[0]
+    return "\n".join(
+        [
+            f"specwatch {__version__}",
+            *_block("config", [str(config.directory)]),
+            *_block("store", [f"own Postgres in {data_directory(os.environ)}" if own else database.shown()]),
+            *_block("routes", [_route_plan(database, route) for route in config.routes]),
+            *_block("receivers", told),
+            *_block("load", [load]),
+            *_block("pages", [f"http://{host}:{listen[1]}: /healthz /readyz /metrics"]),
+            *_block("log", ["runs and troubles follow; --log-level warning leaves out the runs; Ctrl-C ends"]),
+        ]
+    )
+
+
+def _block(name: str, lines: list[str]) -> list[str]:
+    return [f"  {name if number == 0 else '':10} {line}" for number, line in enumerate(lines)]
+
+
+def _route_plan(database: Database, route: Route) -> str:
+    return (
+        f"{route.name}: {count(len(route.replicas), 'replica')}, {count(len(route.domains), 'domain')} "
+        f"every {format_duration(route.every)}; {_baselines(database, route)}"
+    )
 
 
 def _baselines(database: Database, route: Route) -> str:
@@ -63,9 +83,11 @@ def _baselines(database: Database, route: Route) -> str:
     with database.transaction() as connection:
         without = [domain for domain in route.domains if not has_approved(connection, route.name, domain)]
         runs = [len(last_valid_runs(connection, route.name, domain, needed or 1)) for domain in without]
+    have = len(route.domains) - len(without)
     if not without:
-        return f"baselines of all {count(len(route.domains), 'domain')}"
-    missing = f"no baseline yet of {count(len(without), 'domain')}"
+        return f"baselines of {count(have, 'domain')}"
+    told = f"baselines of {have} of {count(len(route.domains), 'domain')}" if have else "no baseline yet"
     if needed is None:
-        return f"{missing}: no rule can trip there until 'specwatch baseline create {route.name} --approve'"
-    return f"{missing}: each is approved by itself after {needed} valid runs, the slowest has {min(runs)}"
+        return f"{told}: no rule can trip there until 'specwatch baseline create {route.name} --approve'"
+    valid = f"{min(runs)}" if min(runs) == max(runs) else f"{min(runs)} to {max(runs)}"
+    return f"{told}: {valid} of {needed} valid runs"

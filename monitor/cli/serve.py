@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from monitor.cli.context import Context
 
 
-logger = logging.getLogger("specwatch")
-
-
 def address(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, int]:
     """HOST:PORT, the host of an IPv6 address in brackets."""
     host, _, port = value.rpartition(":")
@@ -43,9 +40,7 @@ listen_option = click.option(
 @click.option(
     "--workers",
     type=click.IntRange(1, 256),
-    default=8,
-    show_default=True,
-    help="Probes run at once; never two on one replica.",
+    help="Probes run at once; never two on one replica.  [default: a quarter of the replicas, from 8 to 32]",
 )
 @click.option(
     "--grace",
@@ -56,6 +51,15 @@ listen_option = click.option(
     help="How long running probes may finish after SIGTERM before they go back to the queue.",
 )
 @click.option(
+    "--wait-for-database",
+    "patience_seconds",
+    type=click.FloatRange(0, 3600),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a database that does not answer yet is waited for at the start, before exit code 3.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning"]),
     default="info",
@@ -63,7 +67,14 @@ listen_option = click.option(
     help="How much is written to stderr.",
 )
 @click.pass_obj
-def serve(context: Context, listen: tuple[str, int], workers: int, grace: float, log_level: str) -> None:
+def serve(
+    context: Context,
+    listen: tuple[str, int],
+    workers: int | None,
+    grace: float,
+    patience_seconds: float,
+    log_level: str,
+) -> None:
     """Probe every route on schedule, judge, and send alerts.
 
     Reads routes.yaml and alerting.yaml, upgrades an older schema, and runs until SIGTERM or Ctrl-C.
@@ -75,10 +86,11 @@ def serve(context: Context, listen: tuple[str, int], workers: int, grace: float,
     signal.signal(signal.SIGTERM, leave)
     config = context.load_config()
     prompt_sets = context.prompt_sets(config)
-    with context.database_and_keeper() as (database, keep_alive):
+    with context.database_and_keeper(patience_seconds) as (database, keep_alive):
 
-        def greet() -> None:
-            logger.info("%s", greeting(config, prompt_sets, database, listen, own=keep_alive is not None))
+        def greet(listening: tuple[str, int]) -> None:
+            own = keep_alive is not None
+            click.echo(greeting(config, prompt_sets, database, listening, own=own), err=True)
 
         service = Service(
             config,
@@ -88,7 +100,7 @@ def serve(context: Context, listen: tuple[str, int], workers: int, grace: float,
             workers=workers,
             grace_seconds=grace,
             keep_alive=keep_alive,
-            on_started=greet,
+            on_started=None if log_level == "warning" else greet,
         )
         asyncio.run(service.run())
 

@@ -49,6 +49,31 @@ def _fraction(share: float) -> str:
     return "1.0" if text == "1.00" else text.removeprefix("0")
 
 
+def run_line(run: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> str:
+    """A run's document in one line: figure, valid prompts of all, the worst change any rule saw, how it ended.
+
+    Says `ok` only where a rule judged it; and why it was made, unless it was due.
+    """
+    parts = [f"run {run['id']}", f"{run['route']} · {run['domain']}"]
+    parts += [f"AL {figure('acceptance_length', run['acceptance_length'])}"]
+    parts += [f"{run['prompts_valid']}/{run['prompts_total']}"]
+    judged = [verdict for verdict in verdicts if verdict["change"] is not None]
+    if judged:
+        worst = min(judged, key=lambda verdict: float(verdict["change"]))
+        parts.append(f"{change(worst['change'])} vs baseline {worst['baseline_id']}")
+    parts += [run["reason"]] if run["reason"] != "scheduled" else []
+    return "  ".join([*parts, _ended(run, verdicts, judged=bool(judged)), *notes])
+
+
+def _ended(run: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]], *, judged: bool) -> str:
+    if run["invalid_reason"] is not None:
+        return str(run["invalid_reason"])
+    if not judged:
+        return f"not judged: {verdicts[0]['reason'] if verdicts else 'no rule applies'}"
+    outcomes = [verdict["outcome"] for verdict in verdicts]
+    return next((word for word in ("confirmed", "tripped") if word in outcomes), "ok")
+
+
 def timeline(incident: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
     """Its domains, then every message as it was sent, oldest first, and to whom; `time_text` writes an ISO time."""
     lines = [_domain_line(name, domain, time_text) for name, domain in sorted(incident["domains"].items())]

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
+from monitor.config.units import format_duration
 from monitor.core.records import Reason
 from monitor.core.schedule import current_slot, replica_index
 from monitor.errors import StoreError
-from monitor.service.complaint import Complaint
+from monitor.service.complaint import Complaint, Reminders
 from monitor.service.jobs import ProbeJob, defer
-from monitor.store import slots, verdicts
+from monitor.store import queue, slots, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,14 +34,19 @@ TRIPS_EXPIRE_AFTER = timedelta(days=1)
 
 
 class Scheduler:
-    """Queues due slots while this process leads; stands by otherwise and takes over within a second or two."""
+    """Queues due slots while this process leads; stands by otherwise and takes over within a second or two.
+
+    `left_out` counts slots whose earlier probe was not even begun: the queue holds one of each, however slow a replica.
+    """
 
     def __init__(self, database: Database, routes: Sequence[Route], now: Callable[[], datetime]) -> None:
         self.database = database
         self.routes = routes
         self.now = now
         self.leads = False
+        self.left_out = 0
         self._failed: Exception | None = None
+        self._reminders = Reminders()
         self._idle = Complaint(logger, "nothing is scheduled", "the database answers the scheduler again")
 
     async def run(self) -> None:
@@ -119,7 +125,10 @@ class Scheduler:
             verdicts.expire_trips(connection, self.now() - TRIPS_EXPIRE_AFTER, self.now())
 
     def queue_slot(self, route: Route, domain: str) -> bool:
-        """Queues the current slot's probe unless it was queued before; both in one transaction."""
+        """Queues the current slot's probe unless it was queued before, in one transaction.
+
+        A slot whose earlier probe of the same replica still waits is left out: it would measure the same moment.
+        """
         slot = current_slot(route.name, domain, route.every, self.now())
         position = replica_index(slot, route.every, route.domains.index(domain), len(route.replicas))
         key = f"slot {route.name} {domain} {slot.isoformat()}"
@@ -127,5 +136,17 @@ class Scheduler:
         with self.database.transaction() as connection:
             if not slots.take_slot(connection, route.name, domain, slot):
                 return False
+            if queue.scheduled_waits(connection, route.name, domain, job.replica):
+                self._leave_out(route, job)
+                return False
             defer(connection, job)
         return True
+
+    def _leave_out(self, route: Route, job: ProbeJob) -> None:
+        self.left_out += 1
+        if self._reminders.due((route.name, job.replica), self.now()):
+            logger.warning(
+                "%s · %s: a slot is left out, the probe before it still waits for %s; probes take longer than every %s "
+                "allows, or --workers is too low (told once an hour)",
+                *(job.route, job.domain, job.replica, format_duration(route.every)),
+            )

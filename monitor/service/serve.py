@@ -19,8 +19,10 @@ from monitor.alerting.receivers import build_receivers, receivers_for
 from monitor.alerting.sender import Sender
 from monitor.config.load import check_secrets
 from monitor.errors import StoreError, UsageError
+from monitor.service.budget import workers_for
 from monitor.service.complaint import Complaint
 from monitor.service.passive import PassiveReading
+from monitor.service.prober import Prober
 from monitor.service.recording import Recorder
 from monitor.service.removed import close_removed
 from monitor.service.scheduler import Scheduler
@@ -67,12 +69,12 @@ class Service:
         prompt_sets: Mapping[str, PromptSet],
         *,
         listen: tuple[str, int],
-        workers: int = 8,
+        workers: int | None = None,
         grace_seconds: float = 30.0,
         keep_alive: Callable[[], object] | None = None,
         receivers: Mapping[str, Receiver] | None = None,
+        on_started: Callable[[tuple[str, int]], None] | None = None,
         on_recorded: Callable[[Run, Recorded], None] | None = None,
-        on_started: Callable[[], None] = lambda: None,
         closes_removed: bool = True,
     ) -> None:
         check_secrets(config, os.environ)
@@ -81,22 +83,16 @@ class Service:
         self.keep_alive = keep_alive
         self.listen = listen
         self.counters: dict[str, float] = {"runs": 0, "invalid_runs": 0, "bumps": 0, "incident_transitions": 0}
-        self._on_recorded = on_recorded
         self._on_started = on_started
-        self._run_log = RunLog()
+        self._on_recorded = on_recorded
+        self._run_log = RunLog(config.routes, now)
         self._closes_removed = closes_removed
         self.recorder = Recorder(config)
         self.sender = Sender(database, receivers or build_receivers(config.alerting), now)
         self.scheduler = Scheduler(database, config.routes, now)
-        self.worker = Worker(
-            database,
-            self.recorder,
-            prompt_sets,
-            concurrency=workers,
-            grace_seconds=grace_seconds,
-            on_recorded=self._recorded,
-            now=now,
-        )
+        prober = Prober(database, self.recorder, prompt_sets, on_recorded=self._recorded, now=now)
+        concurrency = workers or workers_for(config.routes)
+        self.worker = Worker(database, prober, concurrency=concurrency, grace_seconds=grace_seconds)
         self.passive = PassiveReading(database, config.routes, now, lambda: self.scheduler.leads)
         self.stopping = asyncio.Event()
         self._measured = asyncio.Event()
@@ -116,8 +112,9 @@ class Service:
             loop.add_signal_handler(number, self.stop)
         with _listener(*self.listen) as listener:
             await asyncio.to_thread(migrate.upgrade, self.database)
-            await asyncio.to_thread(self._on_started)
             await asyncio.to_thread(self._reconcile)
+            if self._on_started is not None:
+                await asyncio.to_thread(self._on_started, listener.getsockname()[:2])
             server = self._web_server()
             parts = {
                 "scheduler": asyncio.create_task(self.scheduler.run()),
@@ -172,6 +169,7 @@ class Service:
     def _counted(self) -> dict[str, float]:
         return {
             **self.counters,
+            "slots_left_out": self.scheduler.left_out,
             "errors": self.worker.errors,
             "delivery_attempts": self.sender.sent_total + self.sender.failed_total,
             "delivery_failures": self.sender.failed_total,

@@ -1,62 +1,110 @@
-"""What `serve` tells about runs while it works: a line each, and a replica that cannot be measured once."""
+"""What `serve` tells about runs while it works: a line each, and a trouble once however many runs it costs.
+
+Troubles are told apart by route, replica and invalid reason. One is told when it begins, at most hourly while it lasts,
+and when a domain that had it is measured again: a replica that is away is two lines, not one per domain and period.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
-from monitor.core.format import change, figure
-from monitor.core.records import Reason
-from monitor.engines.failures import GONE
-from monitor.service.complaint import Complaint
+from monitor.config.units import format_duration
+from monitor.core import format as shown
+from monitor.service.budget import runs_per_hour
+from monitor.service.complaint import Reminders
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
+
+    from monitor.config.routes import Route
     from monitor.core.records import Run
     from monitor.service.recording import Recorded
 
 logger = logging.getLogger(__name__)
 
+EVERY_RUN_BELOW_PER_HOUR = 3600
+"""Up to this pace each run has its line; of a faster fleet those have one that ended otherwise than the run before."""
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+
 
 def run_line(run: Run, recorded: Recorded) -> str:
-    """A run in one line: figures, change from its baseline, why it was made if not on schedule, and how it ended."""
-    figures = recorded.figures
-    parts = [
-        f"{run.route} · {run.domain}",
-        f"AL {figure('acceptance_length', figures.acceptance_length)}",
-        f"{figures.prompts_valid}/{figures.prompts_total}",
-    ]
-    judged = next((verdict for _, verdict in recorded.verdicts if verdict.estimate is not None), None)
-    if judged is not None and judged.estimate is not None:
-        parts.append(f"{change(judged.estimate.change)} of baseline")
-    elif run.invalid_reason is None:
-        parts.append("no baseline yet")
-    if run.reason is not Reason.SCHEDULED:
-        parts.append(run.reason.value)
-    parts.append(run.invalid_reason or "ok")
+    """The run in one line, with what it led to."""
+    notes = []
     if recorded.baseline_id is not None:
-        parts.append(f"baseline {recorded.baseline_id} approved")
+        notes.append(f"baseline {recorded.baseline_id} approved")
     if recorded.bump_id is not None:
-        parts.append(f"bump {recorded.bump_id}: what is running has changed")
-    return "  ".join(parts)
+        notes.append(f"bump {recorded.bump_id}: what is running has changed")
+    return shown.run_line(_document(run, recorded), [verdict.as_dict() for _, verdict in recorded.verdicts], notes)
+
+
+def _document(run: Run, recorded: Recorded) -> dict[str, Any]:
+    made = {"id": recorded.run_id, "route": run.route, "reason": run.reason.value, "invalid_reason": run.invalid_reason}
+    return {**recorded.figures.as_dict(), **made}
+
+
+@dataclass
+class _Trouble:
+    since: datetime
+    domains: set[str] = field(default_factory=set)
+    runs: int = 0
 
 
 class RunLog:
-    """Says each run on the log; a replica that is away is told once, and once when it is back."""
+    """Says on the log what is news about each run."""
 
-    def __init__(self) -> None:
-        self._replicas: dict[str, Complaint] = {}
+    def __init__(self, routes: Iterable[Route], now: Callable[[], datetime]) -> None:
+        self.every_run = runs_per_hour(routes) <= EVERY_RUN_BELOW_PER_HOUR
+        self.now = now
+        self._outcomes: dict[tuple[str, str], list[str]] = {}
+        self._troubles: dict[tuple[str, str, str], _Trouble] = {}
+        self._reminders = Reminders()
 
     def tell(self, run: Run, recorded: Recorded) -> None:
-        away = self._replicas.setdefault(
-            run.replica,
-            Complaint(logger, f"{run.replica} cannot be measured", f"{run.replica} can be measured again"),
-        )
-        if run.invalid_reason in GONE:
-            where = f"run {recorded.run_id} of {run.route} · {run.domain}"
-            away.raise_for(f"{run.invalid_detail} ({where})", kind=run.invalid_reason)
+        """To be called once for every recorded run, in their order."""
+        outcomes = [run.invalid_reason or "", *(verdict.outcome.value for _, verdict in recorded.verdicts)]
+        is_news = self._outcomes.get((run.route, run.domain)) != outcomes or recorded.bump_id or recorded.transitions
+        self._outcomes[run.route, run.domain] = outcomes
+        if run.invalid_reason is not None:
+            self._raise_trouble(run, recorded, run.invalid_reason)
             return
-        away.end()
-        if run.invalid_reason is None:
+        self._end_troubles(run)
+        if self.every_run or is_news:
             logger.info("%s", run_line(run, recorded))
-        else:
-            logger.warning("run %s: %s: %s", recorded.run_id, run_line(run, recorded), run.invalid_detail)
+        for warning in run.warnings:
+            self._warn(run, warning)
+
+    def _raise_trouble(self, run: Run, recorded: Recorded, reason: str) -> None:
+        key = (run.route, run.replica, reason)
+        trouble = self._troubles.setdefault(key, _Trouble(run.started_at))
+        trouble.domains.add(run.domain)
+        trouble.runs += 1
+        if self._reminders.due(key, self.now()):
+            lasts = f"; for {self._age(trouble)} now, {trouble.runs} runs" if trouble.runs > 1 else ""
+            detail = " ".join((run.invalid_detail or reason).split())
+            logger.warning("%s: %s%s (told once an hour)", run_line(run, recorded), detail, lasts)
+
+    def _end_troubles(self, run: Run) -> None:
+        for key, trouble in list(self._troubles.items()):
+            route, replica, reason = key
+            if (route, replica) == (run.route, run.replica) and run.domain in trouble.domains:
+                del self._troubles[key]
+                self._reminders.forget(key)
+                cost = shown.count(trouble.runs, "run")
+                logger.info(
+                    "%s can be measured again at %s: %s for %s, %s", route, replica, reason, self._age(trouble), cost
+                )
+
+    def _age(self, trouble: _Trouble) -> str:
+        return format_duration(timedelta(seconds=round((self.now() - trouble.since).total_seconds())))
+
+    def _warn(self, run: Run, warning: str) -> None:
+        """Whatever its numbers, a warning is told once an hour and replica; one about this machine once an hour."""
+        kind = _NUMBER.sub("#", warning)
+        where = () if kind.startswith("this machine") else (run.route, run.replica)
+        if self._reminders.due((kind, *where), self.now()):
+            logger.warning("%s · %s: %s (told once an hour)", run.route, run.domain, warning)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, func, select
 
+from monitor.store.queue import forget_jobs
 from monitor.store.schema import (
     baseline_approvals,
     baselines,
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
 
 def forget_route(connection: Connection, route: str) -> None:
-    """Deletes everything recorded of the route; the next demo starts without a past."""
+    """Deletes everything recorded of the route, and its jobs that nobody is working on."""
     connection.execute(select(func.set_config("specwatch.forget_route", route, True)))  # else baselines are immutable
+    forget_jobs(connection, route)
     its_runs = select(runs.c.id).where(runs.c.route == route)
     its_incidents = select(incidents.c.id).where(incidents.c.route == route)
     its_baselines = select(baselines.c.id).where(baselines.c.route == route)

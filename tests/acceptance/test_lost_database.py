@@ -10,7 +10,7 @@ import pytest
 
 from monitor.postgres import EmbeddedPostgres
 from monitor.store.database import Database
-from tests.acceptance.processes import PROMPTS, Home, eventually, requests_running
+from tests.acceptance.processes import PROMPTS, Home, Serve, eventually, requests_running
 from tests.acceptance.stored import jobs, runs
 
 if TYPE_CHECKING:
@@ -121,3 +121,19 @@ def test_sigterm_while_the_database_is_away_ends_the_process_and_the_run_is_made
     eventually(lambda: runs(database) and not jobs(database), "the run is made")
     assert len(runs(database)) == 1
     database.close()
+
+
+def test_a_start_before_its_database_waits_for_it(
+    home: Home, simulator: SimulatedServer, server: EmbeddedPostgres
+) -> None:
+    home.environment["DATABASE_URL"] = url = server.start()
+    server.stop()
+    serve = Serve(home, "serve", [])
+    eventually(lambda: "waiting for it up to 60 s" in serve.log(), "it waits")
+    server.start()
+    database = Database(url)
+    eventually(lambda: serve.get("/readyz") == 200, "it is ready")
+    eventually(lambda: runs(database), "it probes")
+    database.close()
+    assert serve.log().count("waiting for it") == 1
+    serve.stop()

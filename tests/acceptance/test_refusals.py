@@ -45,9 +45,10 @@ def test_a_schema_that_is_newer_is_refused_and_left_as_it_is(
 
 def test_a_database_out_of_reach_is_named_without_its_password(home: Home, simulator: SimulatedServer) -> None:
     home.environment["DATABASE_URL"] = "postgresql://someone:secret@127.0.0.1:1/specwatch"
-    refused = home.run("serve", "--listen", "127.0.0.1:0")
+    refused = home.run("serve", "--listen", "127.0.0.1:0", "--wait-for-database", "1.5")
     assert refused.returncode == 3
-    assert "127.0.0.1:1/specwatch does not answer" in refused.stderr
+    assert refused.stderr.count("127.0.0.1:1/specwatch does not answer") == 2
+    assert "; waiting for it up to 2 s" in refused.stderr
     assert "secret" not in refused.stderr
     assert "Traceback" not in refused.stderr
 

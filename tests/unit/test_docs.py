@@ -24,7 +24,7 @@ from monitor.engines import counts
 from monitor.engines.failures import ADVICE
 from monitor.exchange import profile
 from monitor.probing import outcome
-from monitor.service import worker
+from monitor.service import prober
 from monitor.store import baselines, history, incidents, outbox, references
 from monitor.store.runs import run_document
 from monitor.store.snapshot import Snapshot
@@ -141,7 +141,7 @@ def test_every_figure_of_a_run_is_defined() -> None:
 
 def test_every_reason_for_an_invalid_sample_or_run_is_explained() -> None:
     reasons = set(ADVICE)
-    for module in (counts, outcome, worker):
+    for module in (counts, outcome, prober):
         source = inspect.getsource(module)
         reasons |= set(
             re.findall(r'(?:return |invalid_reason=|prompt_set, |^ +)"([a-z]+(?:_[a-z]+)*)", ', source, re.MULTILINE)

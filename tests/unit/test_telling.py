@@ -1,19 +1,40 @@
-"""What `serve` says of runs: a line each, and a replica that is away once."""
+"""What `serve` says of runs: a line each, and a trouble once."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from datetime import timedelta
+
+import pytest
 
 from monitor.core.figures import aggregate
 from monitor.core.judge import Line, judge_run
 from monitor.core.records import Reason
 from monitor.service.recording import Recorded
 from monitor.service.telling import RunLog, run_line
-from tests.factories import make_candidate, make_reference, make_run
+from tests.factories import START, make_candidate, make_reference, make_route, make_run
 
-if TYPE_CHECKING:
-    import pytest
+
+class Told:
+    """A log at work on a clock that the test moves."""
+
+    def __init__(self, **route) -> None:
+        self.now = START
+        self.log = RunLog([make_route(**route)], lambda: self.now)
+
+    def tell(self, *, after: timedelta = timedelta(0), **changes) -> None:
+        self.now += after
+        run = make_run(2.4, started_at=self.now, **changes)
+        self.log.tell(run, recorded(run))
+
+    def away(self, domain: str, reason: str = "unreachable", after: timedelta = timedelta(0)) -> None:
+        self.tell(after=after, domain=domain, invalid_reason=reason, invalid_detail=f"no connection for {domain}")
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Told:
+    caplog.set_level(logging.INFO, "monitor")
+    return Told()
 
 
 def recorded(run, **changes) -> Recorded:
@@ -25,37 +46,80 @@ def test_a_run_is_one_line_with_its_figures_and_its_change() -> None:
     verdict = judge_run(make_candidate(2.4), make_reference(2.4), Line("acceptance_length", 0.15))
     line = run_line(run, recorded(run, verdicts=[("drop", verdict)], bump_id=3))
     assert line == (
-        "chat-prod · coding  AL 2.40  24/24  0.0% of baseline  confirm  ok  bump 3: what is running has changed"
+        "run 7  chat-prod · coding  AL 2.40  24/24  0.0% vs baseline 7  confirm  ok  "
+        "bump 3: what is running has changed"
     )
 
 
-def test_a_run_without_a_baseline_says_so() -> None:
+def test_a_run_that_trips_is_not_called_ok() -> None:
+    run = make_run(1.8)
+    verdict = judge_run(make_candidate(1.8), make_reference(2.4), Line("acceptance_length", 0.15))
+    line = run_line(run, recorded(run, verdicts=[("drop", verdict)]))
+    assert line == "run 7  chat-prod · coding  AL 1.80  24/24  -25.0% vs baseline 7  tripped"
+
+
+def test_a_run_without_a_baseline_says_that_it_is_not_judged() -> None:
     run = make_run(2.4)
-    assert run_line(run, recorded(run)) == "chat-prod · coding  AL 2.40  24/24  no baseline yet  ok"
+    verdict = judge_run(make_candidate(2.4), None, Line("acceptance_length", 0.15))
+    line = run_line(run, recorded(run, verdicts=[("drop", verdict)], baseline_id=3))
+    assert line == "run 7  chat-prod · coding  AL 2.40  24/24  not judged: no approved baseline  baseline 3 approved"
 
 
 def test_an_invalid_run_says_why() -> None:
     run = make_run(2.4, invalid_reason="stalled")
-    assert run_line(run, recorded(run)) == "chat-prod · coding  AL –  0/24  stalled"
+    assert run_line(run, recorded(run)) == "run 7  chat-prod · coding  AL –  0/24  stalled"
 
 
-def test_a_replica_that_is_away_is_told_once_and_once_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "monitor")
-    log, well = RunLog(), make_run(2.4)
+@pytest.mark.parametrize("reason", ["unreachable", "server_error"])
+def test_a_replica_that_is_away_is_told_once_and_once_when_it_is_back(
+    told: Told, caplog: pytest.LogCaptureFixture, reason: str
+) -> None:
     for domain in ("coding", "math", "coding"):
-        away = make_run(2.4, domain=domain, invalid_reason="unreachable", invalid_detail=f"no connection for {domain}")
-        log.tell(away, recorded(away))
-    log.tell(well, recorded(well))
+        told.away(domain, reason, after=timedelta(minutes=4))
+    told.tell(after=timedelta(minutes=2))
     assert caplog.messages == [
-        "http://vllm-0:8000 cannot be measured: no connection for coding (run 7 of chat-prod · coding)",
-        "http://vllm-0:8000 can be measured again",
-        "chat-prod · coding  AL 2.40  24/24  no baseline yet  ok",
+        f"run 7  chat-prod · coding  AL –  0/24  {reason}: no connection for coding (told once an hour)",
+        f"chat-prod can be measured again at http://vllm-0:8000: {reason} for 10m, 3 runs",
+        "run 7  chat-prod · coding  AL 2.40  24/24  not judged: no rule applies",
     ]
 
 
-def test_a_run_that_is_invalid_otherwise_is_told_each_time(caplog: pytest.LogCaptureFixture) -> None:
-    run = make_run(2.4, invalid_reason="stalled", invalid_detail="the stream fell silent")
-    log = RunLog()
-    log.tell(run, recorded(run))
-    log.tell(run, recorded(run))
-    assert caplog.messages == ["run 7: chat-prod · coding  AL –  0/24  stalled: the stream fell silent"] * 2
+def test_a_trouble_that_lasts_is_told_again_after_an_hour_with_what_it_has_cost(
+    told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(4):
+        told.away("coding", after=timedelta(minutes=30))
+    assert [message.partition("unreachable: ")[2] for message in caplog.messages] == [
+        "no connection for coding (told once an hour)",
+        "no connection for coding; for 1h now, 3 runs (told once an hour)",
+    ]
+
+
+def test_a_trouble_of_one_domain_does_not_end_with_a_run_of_another(
+    told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        told.away("math", "too_few_valid_prompts")
+        told.tell(domain="coding")
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "INFO"]
+
+
+def test_a_warning_is_told_once_an_hour_whatever_its_figures_and_of_this_machine_for_all_replicas(
+    told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    for domain, late in (("coding", 120), ("math", 340)):
+        told.tell(domain=domain, warnings=(f"this machine was late by up to {late} ms", "K is unknown"))
+    told.tell(replica="http://vllm-1:8000", warnings=("this machine was late by up to 5 ms", "K is unknown"))
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "chat-prod · coding: this machine was late by up to 120 ms (told once an hour)",
+        "chat-prod · coding: K is unknown (told once an hour)",
+        "chat-prod · coding: K is unknown (told once an hour)",
+    ]
+
+
+def test_of_a_large_fleet_only_runs_that_end_otherwise_than_before_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "monitor")
+    told = Told(every="1s", domains=["coding", "math"])
+    for _ in range(3):
+        told.tell()
+    assert len(caplog.messages) == 1

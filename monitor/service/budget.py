@@ -1,0 +1,34 @@
+"""The load that probing adds, from the configuration alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from monitor.config.routes import Route
+    from monitor.prompts.sets import PromptSet
+
+LEAST_WORKERS, MOST_WORKERS = 8, 32
+REPLICAS_PER_WORKER = 4
+"""At 16 s per run and 11 domains every 40 minutes a replica is probed for 7 percent of the time: four times what that
+needs, because slots of many routes meet (benchmarks/README.md)."""
+
+
+def tokens_per_hour(route: Route, prompt_sets: Mapping[str, PromptSet]) -> float:
+    """The most completion tokens its scheduled probes ask for in an hour, over all its replicas."""
+    prompts = [prompt for domain in route.domains for prompt in prompt_sets[domain].prompts]
+    answers = sum(len(prompt.turns) for prompt in prompts) if route.endpoint == "chat" else len(prompts)
+    return answers * route.max_tokens * (3600 / route.every.total_seconds())
+
+
+def runs_per_hour(routes: Iterable[Route]) -> float:
+    """How many scheduled runs these routes ask for."""
+    return sum(len(route.domains) * 3600 / route.every.total_seconds() for route in routes)
+
+
+def workers_for(routes: Sequence[Route]) -> int:
+    """How many probes run at once when nobody says: a quarter of the replicas, from 8 to 32."""
+    replicas = len({replica for route in routes for replica in route.replicas})
+    return min(MOST_WORKERS, max(LEAST_WORKERS, -(-replicas // REPLICAS_PER_WORKER)))

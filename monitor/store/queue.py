@@ -1,0 +1,47 @@
+"""What the queue holds, read from Procrastinate's own tables: its public interface cannot ask this in a transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection
+
+WAITING = text(
+    "SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE status = 'todo' "
+    "AND args->'job'->>'route' = :route AND args->'job'->>'domain' = :domain "
+    "AND args->'job'->>'replica' = :replica AND args->'job'->>'reason' = 'scheduled')"
+)
+STATES = text(
+    "SELECT args->'job'->>'key' AS key, status::text AS state FROM procrastinate_jobs "
+    "WHERE args->'job'->>'key' = ANY(:keys)"
+)
+ALIVE = text(
+    "SELECT EXISTS (SELECT FROM procrastinate_workers WHERE last_heartbeat > now() - make_interval(secs => :seconds))"
+)
+FORGET = text("DELETE FROM procrastinate_jobs WHERE status <> 'doing' AND args->'job'->>'route' = :route")
+
+
+def scheduled_waits(connection: Connection, route: str, domain: str, replica: str) -> bool:
+    """Whether a scheduled probe of these has been queued and not begun; one that stands aside waits too."""
+    found = connection.execute(WAITING, {"route": route, "domain": domain, "replica": replica})
+    return bool(found.scalar_one())
+
+
+def job_states(connection: Connection, keys: Sequence[str]) -> dict[str, str]:
+    """Key → `todo`, `doing` or `failed`; a job that is done, or dropped, is no longer there."""
+    return {row.key: row.state for row in connection.execute(STATES, {"keys": list(keys)})}
+
+
+def worker_lives(connection: Connection, seconds: float) -> bool:
+    """Whether any process that works the queue has said within the last `seconds` that it lives."""
+    return bool(connection.execute(ALIVE, {"seconds": seconds}).scalar_one())
+
+
+def forget_jobs(connection: Connection, route: str) -> None:
+    """Jobs of a route that nobody is working on leave the queue."""
+    connection.execute(FORGET, {"route": route})
