@@ -32,6 +32,7 @@ KEEPALIVE_SECONDS = 2.0
 """Idle connections are closed before uvicorn closes them (5 s): a request on a dying one looks like a failure."""
 ERROR_BYTES = 64 * 2**10
 DONE = b"[DONE]"
+BURST_EVENTS = int(__import__("os").environ.get("BURST","8"))
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class Client:
     ) -> AsyncGenerator[Event, None]:
         """Every event of the answer, up to `[DONE]`; leave early only through `aclosing`.
 
+        After the first token events are handed on in bursts of BURST_EVENTS, each with the time at which it came.
         `begins` recognises the event that ends the wait for the first token. Raises `cut_off` when the connection ends
         before `[DONE]`, `not_openai` when the answer is no stream.
         """
@@ -128,17 +130,18 @@ class Client:
         request = self._http.build_request("POST", url, json=dict(body), headers={"Accept-Encoding": "identity"})
         async with self._answer(request, patience) as (response, sent_at):
             await self._require_stream(response, patience)
-            reader, pieces, waiting = EventReader(), response.aiter_bytes(), True
-            while received := await self._next(pieces, patience):
-                seconds = self._monotonic() - sent_at
-                for data in _events(reader, received, url):
-                    if data == DONE:
-                        return
-                    waiting = waiting and not begins(data)
-                    if not waiting:
-                        patience.progressed()
-                    yield Event(seconds, self._cleaned(data))
-        raise failure("cut_off", url, "the stream ended before [DONE]")
+            events = _Events(response, patience, begins, lambda: self._monotonic() - sent_at)
+            while not events.done:
+                burst: list[Event] = []
+                try:
+                    with explained(url):
+                        await patience.wait(events.fill(burst))
+                except TargetError:
+                    for event in burst:
+                        yield self._cleaned(event)
+                    raise
+                for event in burst:
+                    yield self._cleaned(event)
 
     async def _next(self, pieces: AsyncIterator[bytes], patience: Patience) -> bytes:
         """The next bytes of a response, empty at its end."""
@@ -188,11 +191,11 @@ class Client:
         what = f"answers with {kind or 'nothing'} instead of a stream"
         raise failure("not_openai", patience.url, f"{what}: {one_line(refusal.message, 120)}".rstrip(": "))
 
-    def _cleaned(self, data: bytes) -> bytes:
+    def _cleaned(self, event: Event) -> Event:
         """Only an error could repeat a secret: answers are not searched."""
-        if self._secrets and b'"error"' in data:
-            return self._without_secrets(data.decode(errors="replace")).encode()
-        return data
+        if self._secrets and b'"error"' in event.data:
+            return Event(event.seconds, self._without_secrets(event.data.decode(errors="replace")).encode())
+        return event
 
     def _without_secrets(self, text: str) -> str:
         for secret in self._secrets:
@@ -200,11 +203,46 @@ class Client:
         return text
 
 
-def _events(reader: EventReader, received: bytes, url: str) -> list[bytes]:
-    try:
-        return reader.feed(received)
-    except ValueError as error:
-        raise failure("not_openai", url, f"the stream has {error}") from None
+class _Events:
+    """The events of one response as they arrive; `done` after `[DONE]`. `elapsed` gives their time stamps."""
+
+    def __init__(
+        self,
+        response: httpx.Response,
+        patience: Patience,
+        begins: Callable[[bytes], bool],
+        elapsed: Callable[[], float],
+    ) -> None:
+        self.done = False
+        self._pieces = response.aiter_bytes()
+        self._patience = patience
+        self._begins = begins
+        self._elapsed = elapsed
+        self._reader = EventReader()
+        self._waiting = True
+
+    async def fill(self, burst: list[Event]) -> None:
+        """Adds the next events: BURST_EVENTS or more; until the first token and at the end, those there are."""
+        count = 1 if self._waiting else BURST_EVENTS
+        async for received in self._pieces:
+            seconds = self._elapsed()
+            for data in self._split(received):
+                if data == DONE:
+                    self.done = True
+                    return
+                self._waiting = self._waiting and not self._begins(data)
+                if not self._waiting:
+                    self._patience.progressed()
+                burst.append(Event(seconds, data))
+            if len(burst) >= count:
+                return
+        raise failure("cut_off", self._patience.url, "the stream ended before [DONE]")
+
+    def _split(self, received: bytes) -> list[bytes]:
+        try:
+            return self._reader.feed(received)
+        except ValueError as error:
+            raise failure("not_openai", self._patience.url, f"the stream has {error}") from None
 
 
 def _headers(target: Target) -> dict[str, str]:
