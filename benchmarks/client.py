@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 INTERVAL_SECONDS = 0.02
-CHUNKS = {1: (50, 1050), 16: (20, 420), 64: (20, 220), 128: (20, 170)}
+CHUNKS = {1: (50, 850), 16: (20, 820), 64: (20, 620), 128: (20, 420)}
 """Few and many, by streams: as many as make the difference larger than what start-up varies by."""
 TELLING_STREAMS = 16
 ENVIRONMENTS = REPOSITORY / ".cache/clients"
