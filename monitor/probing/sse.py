@@ -45,7 +45,6 @@ class EventReader:
             and received.find(b"\n") == len(received) - 2
             and received.endswith(b"\n")
             and not (self._rest or self._data or b"\r" in received)
-            and len(received) <= MAX_EVENT_BYTES
         )
 
     def _take(self, line: bytes) -> bytes | None:
