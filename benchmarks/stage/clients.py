@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 REPOSITORY = Path(__file__).parents[2]
 TOKENIZER = REPOSITORY / "tests/real/models/tiny-target"
@@ -34,7 +35,7 @@ class ClientTool(ABC):
     module: str
     requirement: str | None = None
     """What pip installs it from; None where pip alone cannot."""
-    environment: Mapping[str, str] = {}
+    environment: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, python: Path) -> None:
         self._python = python
@@ -51,7 +52,7 @@ class ClientTool(ABC):
         log = folder / "client.log"
         with log.open("wb") as output:
             command = [str(self._python), *self.arguments(load, folder)]
-            environment = {**os.environ, **self.environment}
+            environment: ClassVar = {**os.environ, **self.environment}
             ended = subprocess.run(command, cwd=folder, env=environment, stdout=output, stderr=output, check=False)
         if ended.returncode:
             sys.exit(f"{self.name} failed:\n{log.read_text()[-2000:]}")
@@ -69,7 +70,7 @@ class ClientTool(ABC):
 class Specwatch(ClientTool):
     name = "specwatch"
     module = "monitor"
-    environment = {"PYTHONPATH": str(REPOSITORY)}
+    environment: ClassVar = {"PYTHONPATH": str(REPOSITORY)}
 
     def arguments(self, load: Load, folder: Path) -> list[str]:
         program = str(Path(__file__).with_name("own_client.py"))
@@ -85,7 +86,7 @@ class VllmBench(ClientTool):
 
     name = "vllm bench serve"
     module = "vllm"
-    environment = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    environment: ClassVar = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
     def arguments(self, load: Load, folder: Path) -> list[str]:
         call = (
@@ -110,7 +111,7 @@ class GuideLlm(ClientTool):
     name = "guidellm"
     module = "guidellm"
     requirement = "guidellm==0.8.1"
-    environment = {"HF_HUB_OFFLINE": "1"}
+    environment: ClassVar = {"HF_HUB_OFFLINE": "1"}
 
     def arguments(self, load: Load, folder: Path) -> list[str]:
         options = f"""

@@ -8,6 +8,7 @@ Writes the inter-chunk times of every stream to RESULT, in seconds.
 import asyncio
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 from monitor.core.records import Sampling
@@ -30,7 +31,7 @@ async def gaps(url: str, streams: int, chunks: int) -> list[list[float]]:
     if isinstance(run, StandAside) or run.invalid_reason:
         sys.exit(f"the paced server cannot be measured: {run}")
     return [
-        [later - sooner for sooner, later in zip(times, times[1:], strict=False)]
+        [later - sooner for sooner, later in pairwise(times)]
         for sample in run.samples
         for times in sample.chunk_seconds
     ]

@@ -88,6 +88,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, error: Exception | None) -> None:
+        del error
         if self._timer is not None:
             self._timer.cancel()
 
