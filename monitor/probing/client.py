@@ -32,8 +32,11 @@ KEEPALIVE_SECONDS = 2.0
 """Idle connections are closed before uvicorn closes them (5 s): a request on a dying one looks like a failure."""
 ERROR_BYTES = 64 * 2**10
 DONE = b"[DONE]"
-BURST_EVENTS = 16
-"""Events kept until they are handed on: reading many in a row costs half of what it costs to turn to one at a time."""
+PIECES_KEPT = 16
+"""Network reads kept until they are looked at: reading many in a row costs half of what turning to each alone does."""
+
+Piece = tuple[float, bytes]
+"""Bytes of one network read, and when they arrived, in seconds since the request was sent."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ class Client:
     ) -> AsyncGenerator[Event, None]:
         """Every event of the answer, up to `[DONE]`; leave early only through `aclosing`.
 
-        After the first token events are handed on in bursts of BURST_EVENTS, each with the time at which it came.
+        After the first token they are handed on some PIECES_KEPT at a time, each with the moment at which it came.
         `begins` recognises the event that ends the wait for the first token. Raises `cut_off` when the connection ends
         before `[DONE]`, `not_openai` when the answer is no stream.
         """
@@ -131,18 +134,21 @@ class Client:
         request = self._http.build_request("POST", url, json=dict(body), headers={"Accept-Encoding": "identity"})
         async with self._answer(request, patience) as (response, sent_at):
             await self._require_stream(response, patience)
-            events = _Events(response, patience, begins, self._monotonic, sent_at)
-            while not events.done:
-                burst: list[Event] = []
-                try:
-                    with explained(url):
-                        await patience.wait(events.fill(burst))
-                except TargetError:
-                    for event in burst:
-                        yield self._cleaned(event)
-                    raise
-                for event in burst:
-                    yield self._cleaned(event)
+            arrivals = _Arrivals(response, patience, self._monotonic, sent_at)
+            reader, waiting = EventReader(), True
+            while True:
+                pieces: list[Piece] = []
+                failed = await arrivals.fill(pieces, 1 if waiting else PIECES_KEPT)
+                for seconds, received in pieces:
+                    for data in _split(reader, received, url):
+                        if data == DONE:
+                            return
+                        if waiting and begins(data):
+                            waiting = False
+                            patience.progressed()
+                        yield Event(seconds, self._cleaned(data))
+                if failed is not None:
+                    raise failed
 
     async def _next(self, pieces: AsyncIterator[bytes], patience: Patience) -> bytes:
         """The next bytes of a response, empty at its end."""
@@ -192,11 +198,11 @@ class Client:
         what = f"answers with {kind or 'nothing'} instead of a stream"
         raise failure("not_openai", patience.url, f"{what}: {one_line(refusal.message, 120)}".rstrip(": "))
 
-    def _cleaned(self, event: Event) -> Event:
+    def _cleaned(self, data: bytes) -> bytes:
         """Only an error could repeat a secret: answers are not searched."""
-        if self._secrets and b'"error"' in event.data:
-            return Event(event.seconds, self._without_secrets(event.data.decode(errors="replace")).encode())
-        return event
+        if self._secrets and b'"error"' in data:
+            return self._without_secrets(data.decode(errors="replace")).encode()
+        return data
 
     def _without_secrets(self, text: str) -> str:
         for secret in self._secrets:
@@ -204,49 +210,43 @@ class Client:
         return text
 
 
-class _Events:
-    """The events of one response as they arrive; `done` after `[DONE]`."""
+class _Arrivals:
+    """The bytes of one response as they arrive."""
 
     def __init__(
-        self,
-        response: httpx.Response,
-        patience: Patience,
-        begins: Callable[[bytes], bool],
-        monotonic: Callable[[], float],
-        sent_at: float,
+        self, response: httpx.Response, patience: Patience, monotonic: Callable[[], float], sent_at: float
     ) -> None:
-        self.done = False
         # Bytes that nobody compressed need no decoder, which every chunk would pass through.
         self._pieces = response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
         self._patience = patience
-        self._begins = begins
         self._monotonic = monotonic
         self._sent_at = sent_at
-        self._reader = EventReader()
-        self._waiting = True
 
-    async def fill(self, burst: list[Event]) -> None:
-        """Adds the next events: BURST_EVENTS or more; until the first token and at the end, those there are."""
-        count = 1 if self._waiting else BURST_EVENTS
+    async def fill(self, pieces: list[Piece], count: int) -> TargetError | None:
+        """Adds `count` pieces, or fewer at the end of the answer; what ended it too early, None where nothing did."""
+        try:
+            with explained(self._patience.url):
+                await self._patience.wait(self._read(pieces, count))
+        except TargetError as error:
+            return error
+        return None
+
+    async def _read(self, pieces: list[Piece], count: int) -> None:
+        """Every chunk comes through here alone, at the moment it arrives: what can wait is done elsewhere."""
         async for received in self._pieces:
-            seconds = self._monotonic() - self._sent_at
-            for data in self._split(received):
-                if data == DONE:
-                    self.done = True
-                    return
-                self._waiting = self._waiting and not self._begins(data)
-                if not self._waiting:
-                    self._patience.progressed()
-                burst.append(Event(seconds, data))
-            if len(burst) >= count:
+            pieces.append((self._monotonic() - self._sent_at, received))
+            if count > 1 and b"data:" in received:
+                self._patience.progressed()
+            if len(pieces) >= count or DONE in received:
                 return
         raise failure("cut_off", self._patience.url, "the stream ended before [DONE]")
 
-    def _split(self, received: bytes) -> list[bytes]:
-        try:
-            return self._reader.feed(received)
-        except ValueError as error:
-            raise failure("not_openai", self._patience.url, f"the stream has {error}") from None
+
+def _split(reader: EventReader, received: bytes, url: str) -> list[bytes]:
+    try:
+        return reader.feed(received)
+    except ValueError as error:
+        raise failure("not_openai", url, f"the stream has {error}") from None
 
 
 def _headers(target: Target) -> dict[str, str]:

@@ -15,7 +15,7 @@ from replicas import QUICK, certificate, prompt_set, response, run_of, sends
 from monitor.core.records import Identity, Sampling
 from monitor.engines.vllm import VllmEngine
 from monitor.errors import TargetError, UsageError
-from monitor.probing.client import BURST_EVENTS, Client, Target, Timeouts
+from monitor.probing.client import PIECES_KEPT, Client, Target, Timeouts
 from monitor.probing.replay import StandAside, replay
 from monitor.sim.behaviour import Fault, FaultKind
 from monitor.sim.server import ServerConfig, SimulatedServer
@@ -279,7 +279,7 @@ class TestClient:
             with pytest.raises(TargetError) as caught:
                 async with Client(Target(url, timeouts=QUICK), 1) as client:
                     async for _, data in client.stream("/v1/completions", {}):
-                        received.append(data)  # noqa: PERF401  the list must outlive the failure
+                        received.append(data)
         assert (received, caught.value.reason) == ([b"1", b"2"], "cut_off")
 
     async def test_events_handed_on_together_keep_the_times_at_which_they_came(self, server, url):
@@ -287,7 +287,7 @@ class TestClient:
         run = await run_of(url, prompt_set(1), sampling=Sampling(max_tokens=100))
         (times,) = run.samples[0].chunk_seconds
         gaps = [later - sooner for sooner, later in pairwise(times)]
-        assert len(gaps) > BURST_EVENTS
+        assert len(gaps) > PIECES_KEPT
         assert statistics.median(gaps) == pytest.approx(0.02, abs=0.01)
 
     async def test_a_stream_compressed_against_our_wish_is_read_all_the_same(self):
