@@ -32,6 +32,11 @@ KEEPALIVE_SECONDS = 2.0
 """Idle connections are closed before uvicorn closes them (5 s): a request on a dying one looks like a failure."""
 ERROR_BYTES = 64 * 2**10
 DONE = b"[DONE]"
+PIECES_KEPT = 16
+"""Network reads kept until they are looked at: reading many in a row costs half of what turning to each alone does."""
+
+Piece = tuple[float, bytes]
+"""Bytes of one network read, and when they arrived, in seconds since the request was sent."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,7 @@ class Client:
     ) -> AsyncGenerator[Event, None]:
         """Every event of the answer, up to `[DONE]`; leave early only through `aclosing`.
 
+        After the first token they are handed on some PIECES_KEPT at a time, each with the moment at which it came.
         `begins` recognises the event that ends the wait for the first token. Raises `cut_off` when the connection ends
         before `[DONE]`, `not_openai` when the answer is no stream.
         """
@@ -130,17 +136,21 @@ class Client:
         request = self._http.build_request("POST", url, json=dict(body), headers={"Accept-Encoding": "identity"})
         async with self._answer(request, patience) as (response, sent_at):
             await self._require_stream(response, patience)
-            reader, pieces, waiting = EventReader(), response.aiter_bytes(), True
-            while received := await self._next(pieces, patience):
-                seconds = self._monotonic() - sent_at
-                for data in _events(reader, received, url):
-                    if data == DONE:
-                        return
-                    waiting = waiting and not begins(data)
-                    if not waiting:
-                        patience.progressed()
-                    yield Event(seconds, self._cleaned(data))
-        raise failure("cut_off", url, "the stream ended before [DONE]")
+            arrivals = _Arrivals(response, patience, self._monotonic, sent_at)
+            reader, waiting = EventReader(), True
+            while True:
+                pieces: list[Piece] = []
+                failed = await arrivals.fill(pieces, 1 if waiting else PIECES_KEPT)
+                for seconds, received in pieces:
+                    for data in _split(reader, received, url):
+                        if data == DONE:
+                            return
+                        if waiting and begins(data):
+                            waiting = False
+                            patience.progressed()
+                        yield Event(seconds, self._cleaned(data))
+                if failed is not None:
+                    raise failed
 
     async def _next(self, pieces: AsyncIterator[bytes], patience: Patience) -> bytes:
         """The next bytes of a response, empty at its end."""
@@ -202,7 +212,39 @@ class Client:
         return text
 
 
-def _events(reader: EventReader, received: bytes, url: str) -> list[bytes]:
+class _Arrivals:
+    """The bytes of one response as they arrive."""
+
+    def __init__(
+        self, response: httpx.Response, patience: Patience, monotonic: Callable[[], float], sent_at: float
+    ) -> None:
+        # Bytes that nobody compressed need no decoder, which every chunk would pass through.
+        self._pieces = response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
+        self._patience = patience
+        self._monotonic = monotonic
+        self._sent_at = sent_at
+
+    async def fill(self, pieces: list[Piece], count: int) -> TargetError | None:
+        """Adds `count` pieces, or fewer at the end of the answer; what ended it too early, None where nothing did."""
+        try:
+            with explained(self._patience.url):
+                await self._patience.wait(self._read(pieces, count))
+        except TargetError as error:
+            return error
+        return None
+
+    async def _read(self, pieces: list[Piece], count: int) -> None:
+        """Every chunk comes through here alone, at the moment it arrives: what can wait is done elsewhere."""
+        async for received in self._pieces:
+            pieces.append((self._monotonic() - self._sent_at, received))
+            if count > 1 and b"data:" in received:
+                self._patience.progressed()
+            if len(pieces) >= count or DONE in received:
+                return
+        raise failure("cut_off", self._patience.url, "the stream ended before [DONE]")
+
+
+def _split(reader: EventReader, received: bytes, url: str) -> list[bytes]:
     try:
         return reader.feed(received)
     except ValueError as error:

@@ -26,6 +26,9 @@ class EventReader:
         """Data of every event completed by these bytes. Raises ValueError when an event passes MAX_EVENT_BYTES."""
         if not received:
             return []
+        if self._is_one_event(received):
+            self._after_return = self._at_start = False
+            return [received[6:-2]]
         if self._after_return and received.startswith(b"\n"):
             received = received[1:]  # the second half of a line end that was taken for a lone \r
         self._after_return = received.endswith(b"\r") if received else False
@@ -34,6 +37,15 @@ class EventReader:
         if len(self._rest) + sum(map(len, self._data)) > MAX_EVENT_BYTES:
             raise ValueError(f"an event of more than {MAX_EVENT_BYTES} bytes")
         return [event for line in lines if (event := self._take(line)) is not None]
+
+    def _is_one_event(self, received: bytes) -> bool:
+        """Whether the bytes are one event of one line and nothing is pending: nearly always, and told at once."""
+        return (
+            received.startswith(b"data: ")
+            and received.find(b"\n") == len(received) - 2
+            and received.endswith(b"\n")
+            and not (self._rest or self._data or b"\r" in received)
+        )
 
     def _take(self, line: bytes) -> bytes | None:
         if self._at_start:

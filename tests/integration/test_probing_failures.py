@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
+import statistics
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +15,7 @@ from replicas import QUICK, certificate, prompt_set, response, run_of, sends
 from monitor.core.records import Identity, Sampling
 from monitor.engines.vllm import VllmEngine
 from monitor.errors import TargetError, UsageError
-from monitor.probing.client import Client, Target, Timeouts
+from monitor.probing.client import PIECES_KEPT, Client, Target, Timeouts
 from monitor.probing.replay import StandAside, replay
 from monitor.sim.behaviour import Fault, FaultKind
 from monitor.sim.server import ServerConfig, SimulatedServer
@@ -299,6 +302,29 @@ class TestClient:
     async def test_a_stream_that_ends_without_done_is_cut_off(self):
         async with sends(response(b"data: {}\n\n", content_type="text/event-stream")) as url:
             assert await failure_of_stream(url) == "cut_off"
+
+    async def test_events_that_wait_to_be_handed_on_come_before_the_failure(self):
+        async with sends(response(b"data: 1\n\ndata: 2\n\n: on\n\ndata: 3", content_type="text/event-stream")) as url:
+            received = []
+            with pytest.raises(TargetError) as caught:
+                async with Client(Target(url, timeouts=QUICK), 1) as client:
+                    async for _, data in client.stream("/v1/completions", {}):
+                        received.append(data)
+        assert (received, caught.value.reason) == ([b"1", b"2"], "cut_off")
+
+    async def test_events_handed_on_together_keep_the_times_at_which_they_came(self, server, url):
+        server.behave(step_time_seconds=0.02)
+        run = await run_of(url, prompt_set(1), sampling=Sampling(max_tokens=100))
+        (times,) = run.samples[0].chunk_seconds
+        gaps = [later - sooner for sooner, later in pairwise(times)]
+        assert len(gaps) > PIECES_KEPT
+        assert statistics.median(gaps) == pytest.approx(0.02, abs=0.01)
+
+    async def test_a_stream_compressed_against_our_wish_is_read_all_the_same(self):
+        body = gzip.compress(b"data: 1\n\ndata: [DONE]\n\n")
+        compressed = response(body, content_type="text/event-stream", content_encoding="gzip")
+        async with sends(compressed) as url, Client(Target(url), 1) as client:
+            assert [event.data async for event in client.stream("/v1/completions", {})] == [b"1"]
 
     async def test_an_answer_that_is_no_stream_is_refused(self):
         async with sends(response(b'{"choices":[]}', content_type="application/json")) as url:

@@ -36,6 +36,15 @@ def test_an_event_is_given_out_with_the_byte_that_completes_it():
     assert reader.feed(b"\n") == [b"a"]
 
 
+def test_whole_events_between_pieces_of_others_are_told_apart():
+    assert all_events([b"data: a\n\n", b"data: b\n", b"data: c\n\n", b"data: d\r\n\r", b"data: e\n\n"]) == [
+        b"a",
+        b"b\nc",
+        b"d",
+        b"e",
+    ]
+
+
 def test_an_event_without_its_blank_line_was_cut_off():
     assert all_events([b"data: a\n\ndata: b\n"]) == [b"a"]
 
