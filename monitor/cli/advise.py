@@ -38,7 +38,8 @@ def advise(context: Context, route: str, sweep_id: int | None, format_: str) -> 
     From the latest valid run of every domain and a saved sweep of the same identity ('specwatch sweep ROUTE --save').
     Every line has its evidence and its uncertainty; without valid data nothing is advised.
     """
-    from monitor.core.advice import acceptance, advice, draft_length_table, loads
+    from monitor.core.advice import advice
+    from monitor.core.draft_length import acceptance, draft_length_table, loads
 
     runs, sweep = _found(context, route, sweep_id)
     settings = _settings(context, route)
@@ -103,7 +104,8 @@ def _settings(context: Context, route: str) -> dict[str, Any]:
 
 def _costs(sweep: Mapping[str, Any], price: float | None, gpus: int) -> list[dict[str, Any]]:
     """By concurrency, plain and speculative; empty without a price."""
-    from monitor.core.advice import cost_per_million_tokens, loads
+    from monitor.core.advice import cost_per_million_tokens
+    from monitor.core.draft_length import loads
 
     if price is None:
         return []

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.core.advice import (
+from monitor.core.advice import advice, cost_per_million_tokens
+from monitor.core.draft_length import (
     Acceptance,
     Load,
     acceptance,
-    advice,
     best_lengths,
-    cost_per_million_tokens,
     draft_length_table,
     extended_survival,
     loads,
