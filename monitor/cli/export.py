@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from monitor.core.figures import GROUPINGS, HISTORY_METRICS
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -70,13 +71,16 @@ def export(
         if domain is not None:
             require_domain(connection, route, domain)
         if file.name == PROFILE:
-            _write_json(file, _profile(connection, route, domain, since, until))
+            profile = _profile(connection, route, domain, since, until)
+            with _writable(file):
+                _write_json(file, profile)
             click.echo(f"{file}: the speculation profile of {route}", err=True)
             return
         rows = _rows(connection, route, domain=domain, since=since, until=until, group_by=group_by)
     if not rows:
         raise UsageError(f"no runs of route {route} in this window; nothing was written")
-    _write(file, rows)
+    with _writable(file):
+        _write(file, rows)
     click.echo(f"{file}: {len(rows)} rows", err=True)
 
 
@@ -84,6 +88,15 @@ def _rows(connection: Connection, route: str, **asked: Any) -> list[dict[str, An
     from monitor.store.history import history
 
     return history(connection, route, zone=local_zone(), **asked)
+
+
+@contextmanager
+def _writable(file: Path) -> Iterator[None]:
+    """Turns what the file system refuses into UsageError."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror or error}; make room, or name another file") from None
 
 
 def _write(file: Path, rows: Sequence[dict[str, Any]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from monitor.cli import cli
 from monitor.core.records import Source
+from monitor.errors import UsageError
 from monitor.exchange.references import read_references
 from monitor.store import runs
 from tests.factories import IDENTITY, ROUTE, START, make_run
@@ -162,3 +164,19 @@ def test_what_cannot_be_exported_is_refused(
     route, name, *rest = arguments
     assert said in str(specwatch(measured, "export", route, tmp_path / name, *rest).exception)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv", "rows.json", "speculation_profile.json"])
+def test_a_file_that_cannot_be_written_is_refused_with_its_name(measured: Database, tmp_path: Path, name: str) -> None:
+    file = tmp_path / "nowhere" / name
+    result = specwatch(measured, "export", ROUTE, file, "--domain", "coding")
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception).startswith(f"cannot write {file}: ")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a device that is always full")
+def test_a_full_disk_under_the_file_is_said_in_one_line(measured: Database, tmp_path: Path) -> None:
+    full = tmp_path / "rows.csv"
+    full.symlink_to("/dev/full")
+    result = specwatch(measured, "export", ROUTE, full, "--force")
+    assert str(result.exception) == f"cannot write {full}: No space left on device; make room, or name another file"
