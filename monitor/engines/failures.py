@@ -22,7 +22,7 @@ ADVICE = {
     "rate_limited": "lower the concurrency or raise the limit of this key",
     "server_error": "look at the server's log",
     "not_openai": "check the address; it must be the root of an OpenAI-compatible server",
-    "not_vllm": "name its engine, or give the address of a vLLM server; a gateway that hides it: identity.engine",
+    "not_vllm": "name its engine, give the address of a vLLM server, or declare identity.engine behind a gateway",
     "cut_off": "the server or a proxy closed the connection; look at their logs",
     "aborted": "the server was probably told to stop; look at its log",
     "error_in_stream": "look at the server's log",
