@@ -42,6 +42,8 @@ INTERVAL_SECONDS = 0.02
 CHUNKS = {1: (20, 620), 16: (20, 620), 64: (20, 520), 128: (20, 320)}
 """Few and many, by streams: as many as make the difference larger than what start-up varies by."""
 ENVIRONMENTS = REPOSITORY / ".cache/clients"
+VLLM = REPOSITORY / ".venv-vllm"
+"""Where tests/real/install.py puts it."""
 OTHERS: tuple[tuple[str, type[ClientTool]], ...] = (("vllm", VllmBench), ("guidellm", GuideLlm), ("aiperf", AiPerf))
 
 
@@ -140,7 +142,7 @@ def _medians(several: list[Late]) -> str:
 def _others(options: argparse.Namespace) -> Iterable[ClientTool]:
     for key, kind in OTHERS:
         given: Path | None = getattr(options, key)
-        tool = kind(given or ENVIRONMENTS / key / "bin/python")
+        tool = kind(given or (VLLM if kind is VllmBench else ENVIRONMENTS / key) / "bin/python")
         if given is None and options.install and kind.requirement is not None and not tool.is_installed():
             _install(ENVIRONMENTS / key, kind.requirement)
         if tool.is_installed():
@@ -162,8 +164,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--install", action="store_true")
     for key, kind in OTHERS:
-        given = os.environ.get(f"SPECWATCH_{key.upper()}_PYTHON")
-        parser.add_argument(f"--{key}", type=Path, default=given and Path(given), metavar="PYTHON", help=kind.name)
+        given = os.environ.get(f"SPECWATCH_{key.upper()}_PYTHON") or None
+        parser.add_argument(f"--{key}", type=Path, default=given, metavar="PYTHON", help=kind.name)
     return parser.parse_args()
 
 
