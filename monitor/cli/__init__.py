@@ -24,7 +24,7 @@ COMMANDS = {
     "history": ("monitor.cli.history:history", "Show figures of a route over time."),
     "export": ("monitor.cli.export:export", "Write the history of a route to a file for other programs."),
     "runs": ("monitor.cli.runs:runs", "List the latest runs."),
-    "run": ("monitor.cli.runs:run", "Look into one run, down to single prompts."),
+    "run": ("monitor.cli.runs:run", "Ask for a run now, or look into one, down to single prompts."),
     "incidents": ("monitor.cli.incidents:incidents", "List incidents, or show one with its timeline."),
     "receivers": ("monitor.cli.receivers:receivers", "List who is told of incidents, and send a test message."),
     "baseline": ("monitor.cli.baseline:baseline", "Create, show, approve and list baselines."),

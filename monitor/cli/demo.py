@@ -26,7 +26,8 @@ def demo(context: Context, listen: tuple[str, int], once: bool) -> None:
     Two routes, demo-chat and demo-code, are served by a fake vLLM over real HTTP and probed every few seconds. A
     drafter is swapped on one of them, one domain collapses, the alert is printed as it would be sent, the swap is
     undone, the incident resolves. In a directory without routes.yaml the example that comes with Specwatch is played;
-    where routes.yaml has both, your own routes are probed beside the simulated ones, on their own schedule.
+    where routes.yaml has both, your own routes are probed beside the simulated ones, on their own schedule. What is
+    stored of the simulated routes is forgotten when the demo ends, or, after --once, when the next one begins.
     """
     from monitor.service.demo import Demo
 

@@ -20,6 +20,7 @@ from monitor.cli.output import (
     time_column,
     wrapped,
 )
+from monitor.cli.run_now import run_now
 from monitor.core.format import NOTHING, change, figure, survival_text
 from monitor.errors import UsageError
 
@@ -64,7 +65,10 @@ def runs(context: Context, route: str | None, domain: str | None, limit: int, fo
 
 @click.group()
 def run() -> None:
-    """Look into one run, down to single prompts."""
+    """Ask for a run now, or look into one, down to single prompts."""
+
+
+run.add_command(run_now)
 
 
 @run.command()

@@ -26,6 +26,7 @@ class Reason(enum.StrEnum):
     CONFIRM = "confirm"
     BUMP = "bump"
     MANUAL = "manual"
+    ASKED = "asked"
 
 
 @dataclass(frozen=True)

@@ -38,12 +38,12 @@ PREFIX = "demo-"
 TIME_LIMIT_SECONDS = 180.0
 
 CLOSING = """
-The service and its two simulated servers go on, quietly, until Ctrl-C.
-In another shell:
+The service and its simulated servers go on, quietly, until Ctrl-C; then what is
+stored of them is forgotten. Until then, in another shell:
 
-  specwatch incidents 1                what was told, and when
+  specwatch incidents {incident:<16} what was told, and when
   specwatch routes                     how every domain stands
-  specwatch history demo-chat          the swap in figures
+  specwatch history {route:<18} the swap in figures
   specwatch run show ID                one run, down to its prompts
   specwatch probe http://HOST:8000     a server of your own, without any set-up
 """
@@ -89,6 +89,7 @@ class Demo:
         self.seen: dict[Transition, asyncio.Event] = {transition: asyncio.Event() for transition in Transition}
         self.ready = asyncio.Event()
         self.over = False
+        self.incident_id = 0
         receivers = build_receivers(config.alerting)
         printing = {name: self for name, receiver in receivers.items() if isinstance(receiver, LogReceiver)}
         self.service = Service(
@@ -171,7 +172,7 @@ class Demo:
         self._say(f"done: opened and resolved {time.monotonic() - self.started:.0f} s after the start")
         self.over = True
         if not self.once:
-            click.echo(CLOSING)
+            click.echo(CLOSING.format(incident=self.incident_id, route=route))
         return True
 
     def recorded(self, run: Run, recorded: Recorded) -> None:
@@ -193,6 +194,7 @@ class Demo:
         click.echo(
             f"┌{'─' * (width + 2)}\n" + "\n".join(f"│ {line}" for line in text.splitlines()) + f"\n└{'─' * (width + 2)}"
         )
+        self.incident_id = delivery.incident_id
         self.seen[Transition(delivery.transition)].set()
         return Arrival("printed")
 

@@ -67,6 +67,12 @@ def measured_routes(connection: Connection) -> list[str]:
     return names
 
 
+def runs_by_key(connection: Connection, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Key → document, of those that are stored."""
+    found = connection.execute(select(runs).where(runs.c.key.in_(keys)))
+    return {row.key: run_document(row) for row in found}
+
+
 def is_recorded(connection: Connection, key: str) -> bool:
     """Whether a run of this key is stored."""
     return connection.execute(select(runs.c.id).where(runs.c.key == key)).one_or_none() is not None

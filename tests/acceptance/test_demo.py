@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.processes import ROOT, Home, free_port
+from tests.acceptance.processes import ROOT, Home, eventually, free_port
+from tests.acceptance.stored import count, jobs, runs
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from monitor.store.database import Database
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -29,6 +34,21 @@ def test_the_demo_shows_an_incident_that_opens_and_resolves(tmp_path: Path) -> N
     assert "Traceback" not in demo.stderr
     assert "PAGE demo-code" not in demo.stdout
     assert "WARN demo-code" not in demo.stdout
+
+
+def test_a_demo_that_is_stopped_leaves_nothing_in_the_store(home: Home, database: Database) -> None:
+    text = (
+        (ROOT / "routes.yaml").read_text().replace(":8501]", f":{free_port()}]").replace(":8502]", f":{free_port()}]")
+    )
+    (home.directory / "routes.yaml").write_text(text)
+    command = home.command("demo", "--listen", f"127.0.0.1:{free_port()}")
+    with subprocess.Popen(command, cwd=home.directory, env=home.environment, stdout=subprocess.PIPE, text=True) as demo:
+        eventually(lambda: runs(database), "it probes")
+        demo.send_signal(signal.SIGINT)
+        out, _ = demo.communicate(timeout=60)
+    assert (demo.returncode, "Traceback" in out) == (0, False)
+    assert [count(database, table) for table in ("runs", "samples", "slots", "baselines")] == [0, 0, 0, 0]
+    assert jobs(database) == []
 
 
 def test_a_port_in_use_is_told_with_its_route_before_anything_is_forgotten(home: Home) -> None:
