@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-QUICK = Timeouts(connect_seconds=2.0, first_token_seconds=2.0, stall_seconds=0.3, total_seconds=5.0)
+QUICK = Timeouts(connect_seconds=5.0, first_token_seconds=5.0, stall_seconds=1.0, total_seconds=15.0)
 
 
 def prompt_set(count: int = 6, turns: int = 1) -> PromptSet:
