@@ -22,6 +22,7 @@ COMMANDS = {
     "demo": ("monitor.cli.demo:demo", "See an acceptance incident open and resolve on simulated servers."),
     "routes": ("monitor.cli.routes:routes", "Show the routes and their latest figures."),
     "history": ("monitor.cli.history:history", "Show figures of a route over time."),
+    "speedup": ("monitor.cli.speedup:speedup", "Show how much faster routes are than without speculation."),
     "export": ("monitor.cli.export:export", "Write the history of a route to a file for other programs."),
     "runs": ("monitor.cli.runs:runs", "List the latest runs."),
     "run": ("monitor.cli.runs:run", "Ask for a run now, or look into one, down to single prompts."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.output import RECORD_ID, Column, emit, format_option, local_time
-from monitor.core.format import NOTHING, figure, interval, interval_plot
+from monitor.core.format import NOTHING, figure, interval_plot, ratio_text
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -135,17 +135,13 @@ def _point_columns(points: Sequence[Mapping[str, Any]]) -> list[Column]:
 
     return [
         Column("conc.", lambda point: str(point["concurrency"]), right=True),
-        Column("speedup", lambda point: _ratio_text(point["speedup"]), right=True),
+        Column("speedup", lambda point: ratio_text(point["speedup"]), right=True),
         Column("┊ is 1.00", plot, whole=True),
         Column("AL", lambda point: figure("acceptance_length", point["speculative"]["acceptance_length"]), right=True),
         Column("break-even", lambda point: figure("", point["break_even_acceptance_length"]), right=True),
         Column("tok/s", pair("tokens_per_second", "tokens_per_second"), right=True),
         Column("TTFT", pair("ttft_seconds", "ttft_seconds", "p50"), right=True),
     ]
-
-
-def _ratio_text(ratio: Mapping[str, Any] | None) -> str:
-    return NOTHING if ratio is None else f"{figure('', ratio['ratio'])} {interval(ratio['low'], ratio['high'])}"
 
 
 def _side_by_side_rows(documents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -158,7 +154,7 @@ def _side_by_side_rows(documents: Sequence[Mapping[str, Any]]) -> list[dict[str,
 
 def _comparison_columns(documents: Sequence[Mapping[str, Any]]) -> list[Column]:
     def of(label: str) -> Callable[[Mapping[str, Any]], str]:
-        return lambda row: _ratio_text(row[label]["speedup"])
+        return lambda row: ratio_text(row[label]["speedup"])
 
     labels = [document["label"] for document in documents]
     columns = [Column("conc.", lambda row: str(row["concurrency"]), right=True)]

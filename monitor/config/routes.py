@@ -81,7 +81,8 @@ class Route(Settings):
         default=None,
         examples=["http://vllm-plain:8000"],
         description="Base URL of a server of the same target with speculation off, the reference for measured speedup. "
-        "Checked and kept; this version does not probe it yet. Unset: none is known.",
+        "It is asked what a replica is asked, every `speedup_every`. Unset: speedup is modelled from a stored sweep, "
+        "where there is one.",
     )
     model: Text | None = Field(
         default=None,
@@ -180,6 +181,13 @@ class RoutesFile(StrictModel):
     @field_validator("routes")
     @classmethod
     def _distinct_names(cls, routes: tuple[Route, ...]) -> tuple[Route, ...]:
+        replicas = {replica: route.name for route in routes for replica in route.replicas}
+        for route in routes:
+            if route.plain_twin in replicas:
+                raise ValueError(
+                    f"{route.plain_twin!r}, the plain twin of {route.name}, is a replica of "
+                    f"{replicas[route.plain_twin]}; a plain twin does not speculate and is nobody's replica"
+                )
         names = [route.name for route in routes]
         for position, name in enumerate(names):
             if name in names[:position]:

@@ -129,6 +129,11 @@ class Settings(StrictModel):
         description="Time between two runs of the same domain. More than 40m cannot keep the promise of a page within "
         "the hour.",
     )
+    speedup_every: Duration = Field(
+        default=timedelta(hours=6),
+        description="Time between two measurements of a domain's speedup against `plain_twin`. One asks three to four "
+        "times what a run does, of the replica and of the twin. Not less than `every`.",
+    )
     confirm_after: tuple[Duration, Duration] = Field(
         default=(timedelta(minutes=5), timedelta(minutes=10)),
         description="When the two confirmation runs start, counted from the run that tripped a rule; the second after "
@@ -215,6 +220,17 @@ class Settings(StrictModel):
     identity: DeclaredIdentity = Field(
         default=DeclaredIdentity(), description="Declared facts about what is running, beside those observed."
     )
+
+    @field_validator("speedup_every")
+    @classmethod
+    def _not_more_than_runs(cls, value: timedelta, info: ValidationInfo) -> timedelta:
+        every = info.data.get("every")
+        if every is not None and value < every:
+            raise ValueError(
+                f"{format_duration(value)} is less than every {format_duration(every)}; a measurement of speedup asks "
+                "for three times what a run does"
+            )
+        return value
 
     @field_validator("confirm_after", mode="before")
     @classmethod

@@ -74,6 +74,26 @@ def _ended(run: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]], *, jud
     return next((word for word in ("confirmed", "tripped") if word in outcomes), "ok")
 
 
+def ratio_text(ratio: Mapping[str, Any] | None) -> str:
+    """A ratio with its interval, where it has one: 1.84 [1.75, 1.93]."""
+    if ratio is None:
+        return NOTHING
+    return figure("", ratio["ratio"]) + (f" {interval(ratio['low'], ratio['high'])}" if ratio["low"] else "")
+
+
+def agreement_text(agreement: Mapping[str, Any] | None) -> str:
+    """How many outputs are the same, of how many: 68/72."""
+    return NOTHING if agreement is None else f"{agreement['same']}/{agreement['compared']}"
+
+
+def speedup_line(speedup: Mapping[str, Any]) -> str:
+    """A measured speedup's document in one line: the figure, or why there is none."""
+    where = f"speedup of {speedup['route']} · {speedup['domain']} on {speedup['replica']}"
+    if speedup["invalid_reason"] is not None:
+        return f"{where}: {speedup['invalid_reason']}: {speedup['invalid_detail']}"
+    return f"{where}: {ratio_text(speedup['speedup'])} at concurrency {speedup['concurrency']}"
+
+
 def timeline(incident: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
     """Its domains, then every message as it was sent, oldest first, and to whom; `time_text` writes an ISO time."""
     lines = [_domain_line(name, domain, time_text) for name, domain in sorted(incident["domains"].items())]

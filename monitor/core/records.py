@@ -20,13 +20,14 @@ class Source(enum.StrEnum):
 
 
 class Reason(enum.StrEnum):
-    """Why a run was made."""
+    """Why a run was made; `speedup`: a replica is measured beside its plain twin, which is no run of its own."""
 
     SCHEDULED = "scheduled"
     CONFIRM = "confirm"
     BUMP = "bump"
     MANUAL = "manual"
     ASKED = "asked"
+    SPEEDUP = "speedup"
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Sample:
 
     A prompt of several turns is replayed turn after turn with the model's own answers; counts and tokens are sums over
     turns, `ttft_seconds` is the first turn's, `chunk_tokens` and `chunk_seconds` (time since the request was sent, per
-    token-bearing chunk) are one list per turn.
+    token-bearing chunk) are one list per turn. `output_ids`, of all turns, are kept in memory only; stored is the hash.
     """
 
     question_id: str
@@ -84,6 +85,7 @@ class Sample:
     output_hash: str | None = None
     invalid_reason: str | None = None
     invalid_detail: str | None = None
+    output_ids: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def valid(self) -> bool:

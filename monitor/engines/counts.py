@@ -159,6 +159,7 @@ def sample_of(
         chunk_seconds=tuple(tuple(answer.chunk_seconds) for answer in answers),
         finish_reason=answers[-1].finish_reason if answers else None,
         output_hash=_output_hash(answers),
+        output_ids=_output_ids(answers),
     )
     fault = (error.reason, str(error)) if error else _fault(answers, sample, reading, advice, window)
     return sample if fault is None else replace(sample, invalid_reason=fault[0], invalid_detail=fault[1])
@@ -249,6 +250,12 @@ def _output_hash(answers: Sequence[Answer]) -> str | None:
             return None
         turns.append(",".join(map(str, answer.token_ids)))
     return hashlib.sha256("\n".join(turns).encode()).hexdigest() if turns else None
+
+
+def _output_ids(answers: Sequence[Answer]) -> tuple[int, ...] | None:
+    """The token ids of all turns, or None when a chunk came without its ids."""
+    turns = [answer.token_ids for answer in answers]
+    return tuple(token for turn in turns for token in turn or ()) if all(turns) else None
 
 
 def _total(values: Sequence[Number | None]) -> Number | None:

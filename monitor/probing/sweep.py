@@ -6,22 +6,24 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from monitor.core.records import Identity, Run, Sampling
 from monitor.core.sweep import Point, Sweep, point
 from monitor.engines.failures import GONE
 from monitor.errors import TargetError
 from monitor.probing.outcome import LATE_SECONDS
-from monitor.probing.replay import replay
+from monitor.probing.replay import StandAside, replay
 from monitor.prompts.sets import PromptSet, content_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from monitor.core.records import Identity, Run, Sampling
+    from monitor.core.sweep import Repeat
     from monitor.engines.base import Engine
     from monitor.probing.client import Target
     from monitor.probing.outcome import SourceWish
     from monitor.prompts.sets import Prompt
 
+BUSY = "busy"
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 48, 64, 128)
 
 
@@ -30,7 +32,8 @@ class Plan:
     """What every server of a sweep is asked.
 
     At concurrency c one pass sends c prompts to warm up, then the measured ones (`prompts`, or c if that is more), and
-    then c more that hold the load up until the last measured one is done; only those in between count.
+    then c more that hold the load up until the last measured one is done; only those in between count. No pass begins
+    at a server where more than `max_waiting` requests wait (None: whatever waits there).
     """
 
     prompts: tuple[Prompt, ...]
@@ -40,6 +43,7 @@ class Plan:
     repeats: int = 3
     source: SourceWish = "auto"
     gpus: int | None = None
+    max_waiting: int | None = None
 
     @property
     def prompt_set_hash(self) -> str:
@@ -57,6 +61,11 @@ class Plan:
         """How many prompts one server is sent in all."""
         return self.repeats * sum(self.sent_at(concurrency) for concurrency in self.concurrencies)
 
+    def counted(self, measured: Measured, concurrency: int) -> list[Repeat]:
+        """The samples of each pass that count: those sent while the load held."""
+        kept = slice(concurrency, concurrency + self.measured_at(concurrency))
+        return [run.samples[kept] for run in measured.passes[concurrency]]
+
     def prompts_of_a_pass(self, concurrency: int) -> tuple[Prompt, ...]:
         """Measured prompts come after `concurrency` others; where there are too few others, prompts come twice."""
         measured = self.prompts[: self.measured_at(concurrency)]
@@ -73,6 +82,10 @@ class Contender:
     target: Target
     plain: bool = False
 
+    @property
+    def url(self) -> str:
+        return self.target.base_url
+
 
 class Measured:
     """What was measured so far of one contender: its passes by concurrency."""
@@ -84,7 +97,10 @@ class Measured:
     async def measure(
         self, engine: Engine, plan: Plan, concurrency: int, on_sample: Callable[[object], None] | None = None
     ) -> None:
-        """One pass more. Raises TargetError when the server is gone, or speculates and should not, or the reverse."""
+        """One pass more.
+
+        Raises TargetError when the server is gone, or speculates and should not, or the reverse; `busy` when it queues.
+        """
         prompts = plan.prompts_of_a_pass(concurrency)
         run = await replay(
             self.contender.target,
@@ -96,9 +112,11 @@ class Measured:
             source="auto" if self.contender.plain else plan.source,
             plain=self.contender.plain,
             keep_concurrency=True,
+            max_waiting=plan.max_waiting,
             on_sample=on_sample,
         )
-        assert isinstance(run, Run)  # without max_waiting nobody stands aside
+        if isinstance(run, StandAside):
+            raise TargetError(BUSY, f"{self.contender.label}: {run.waiting:.0f} requests wait at {self.contender.url}")
         if run.invalid_reason in GONE | {"no_speculation", "speculates"}:
             raise TargetError(run.invalid_reason or "", f"{self.contender.label}: {run.invalid_detail}")
         self.passes.setdefault(concurrency, []).append(run)
@@ -161,15 +179,19 @@ def compared(plan: Plan, plain: Measured, speculative: Measured, *, interleaved:
 
 
 def _point(plan: Plan, concurrency: int, plain: Measured, speculative: Measured) -> Point:
-    kept = slice(concurrency, concurrency + plan.measured_at(concurrency))
-    passes = [measured.passes[concurrency] for measured in (plain, speculative)]
     return point(
         concurrency,
-        [run.samples[kept] for run in passes[0]],
-        [run.samples[kept] for run in passes[1]],
+        plan.counted(plain, concurrency),
+        plan.counted(speculative, concurrency),
         plan.gpus,
-        tuple(dict.fromkeys(warning for runs in passes for run in runs for warning in _warnings(run))),
+        warnings_of((plain, speculative), concurrency),
     )
+
+
+def warnings_of(sides: Sequence[Measured], concurrency: int) -> tuple[str, ...]:
+    """What a reader of the times at this concurrency must know, each said once."""
+    runs = (run for measured in sides for run in measured.passes[concurrency])
+    return tuple(dict.fromkeys(warning for run in runs for warning in _warnings(run)))
 
 
 def _warnings(run: Run) -> list[str]:

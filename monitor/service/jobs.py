@@ -23,8 +23,16 @@ LATER = "probe later"
 would keep every other probe off the replica."""
 POOL_SECONDS = 3.0
 """How long the worker waits for a connection: twice that much is the most a lost database adds to stopping."""
-PRIORITIES = {Reason.CONFIRM: 20, Reason.BUMP: 10, Reason.MANUAL: 10, Reason.ASKED: 10, Reason.SCHEDULED: 0}
-"""A confirmation decides an alert, so it overtakes scheduled probes waiting for the same replica."""
+PRIORITIES = {
+    Reason.CONFIRM: 20,
+    Reason.BUMP: 10,
+    Reason.MANUAL: 10,
+    Reason.ASKED: 10,
+    Reason.SCHEDULED: 0,
+    Reason.SPEEDUP: -10,
+}
+"""A confirmation decides an alert, so it overtakes scheduled probes waiting for the same replica; speedup waits for all
+of them."""
 
 
 @dataclass(frozen=True)

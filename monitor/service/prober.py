@@ -8,12 +8,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from monitor.core.records import Identity, Run
+from monitor.core.records import Identity, Reason, Run
 from monitor.errors import StoreError, UsageError
 from monitor.probing.replay import StandAside
 from monitor.service.complaint import Complaint
 from monitor.service.jobs import ProbeJob, defer
 from monitor.service.probes import run_probe, sampling_of
+from monitor.service.speedups import SpeedupProber
 from monitor.store import runs
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Prober:
         self.on_recorded = on_recorded
         self.now = now
         self.errors = 0
+        self._speedups = SpeedupProber(database, now)
 
     async def work(self, wanted: ProbeJob) -> None:
         """Makes and records the job's run. Raises StoreError when the database stays away for half an hour."""
@@ -71,6 +73,9 @@ class Prober:
         prompt_set = self.prompt_sets.get(wanted.domain)
         if route is None or prompt_set is None or wanted.domain not in route.domains:
             logger.info("job %s is dropped: %s/%s is no longer configured", wanted.key, wanted.route, wanted.domain)
+            return
+        if wanted.reason is Reason.SPEEDUP:
+            await self._speedups.work(route, wanted, prompt_set)
             return
         if await asyncio.to_thread(self._is_recorded, wanted):
             return

@@ -9,11 +9,14 @@ from monitor.core.records import Identity, Sampling
 from monitor.engines.registry import ENGINES
 from monitor.probing.client import Target, Timeouts
 from monitor.probing.replay import StandAside, replay
+from monitor.probing.speedup import PASSES, measure_speedup
+from monitor.probing.sweep import Plan
 
 if TYPE_CHECKING:
     from monitor.config.routes import Route
     from monitor.config.secrets import Secret
     from monitor.core.records import Run
+    from monitor.core.speedup import Speedup
     from monitor.prompts.sets import PromptSet
     from monitor.service.jobs import ProbeJob
 
@@ -78,3 +81,19 @@ async def run_probe(route: Route, job: ProbeJob, prompt_set: PromptSet) -> Run |
         min_prompts=route.min_prompts,
         reason=job.reason,
     )
+
+
+async def run_speedup(route: Route, job: ProbeJob, prompt_set: PromptSet, twin: str) -> Speedup:
+    """Measures the job's replica beside the plain twin, both asked as the route's probes ask. Raises UsageError."""
+    plan = Plan(
+        prompt_set.prompts,
+        sampling_of(route),
+        concurrencies=(route.concurrency,),
+        measured=len(prompt_set.prompts),
+        repeats=PASSES,
+        source=route.source,
+        gpus=route.gpus,
+        max_waiting=route.max_waiting,
+    )
+    sides = target_of(route, job.replica), target_of(route, twin)
+    return await measure_speedup(ENGINES[route.engine], prompt_set, plan, *sides, route=route.name)

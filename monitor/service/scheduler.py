@@ -19,7 +19,7 @@ from monitor.service.jobs import ProbeJob, defer
 from monitor.store import queue, slots, verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -84,9 +84,8 @@ class Scheduler:
         scheduler = AsyncIOScheduler(
             timezone="UTC", job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
         )
-        for route in self.routes:
-            for domain in route.domains:
-                scheduler.add_job(self._fire, self._trigger(route, domain), args=[route, domain])
+        for series in self._series():
+            scheduler.add_job(self._fire, self._trigger(*series), args=series)
         self._failed = None
         scheduler.start()
         try:
@@ -98,9 +97,18 @@ class Scheduler:
         finally:
             scheduler.shutdown(wait=False)
 
-    def _trigger(self, route: Route, domain: str) -> IntervalTrigger:
-        next_slot = current_slot(route.name, domain, route.every, self.now()) + route.every
-        return IntervalTrigger(seconds=route.every.total_seconds(), start_date=next_slot, timezone="UTC")
+    def _series(self) -> Iterator[tuple[Route, str, Reason]]:
+        """Everything that is due again and again: runs of every domain, and its speedup where there is a plain twin."""
+        for route in self.routes:
+            for domain in route.domains:
+                yield route, domain, Reason.SCHEDULED
+                if route.plain_twin is not None:
+                    yield route, domain, Reason.SPEEDUP
+
+    def _trigger(self, route: Route, domain: str, reason: Reason) -> IntervalTrigger:
+        every = _every(route, reason)
+        next_slot = current_slot(route.name, _slot_name(domain, reason), every, self.now()) + every
+        return IntervalTrigger(seconds=every.total_seconds(), start_date=next_slot, timezone="UTC")
 
     def _still_leading(self, session: Connection) -> None:
         with self.database.errors():
@@ -109,14 +117,13 @@ class Scheduler:
     async def _catch_up(self) -> None:
         """Slots that came due while nobody led: the latest of each is queued now, earlier ones are gone."""
         await asyncio.to_thread(self._expire_trips)
-        for route in self.routes:
-            for domain in route.domains:
-                await asyncio.to_thread(self.queue_slot, route, domain)
+        for series in self._series():
+            await asyncio.to_thread(self.queue_slot, *series)
 
-    async def _fire(self, route: Route, domain: str) -> None:
+    async def _fire(self, route: Route, domain: str, reason: Reason) -> None:
         """A slot that cannot be queued ends the lead: whoever leads next catches up on it."""
         try:
-            await asyncio.to_thread(self.queue_slot, route, domain)
+            await asyncio.to_thread(self.queue_slot, route, domain, reason)
         except Exception as error:  # noqa: BLE001  (APScheduler would log it and forget the slot)
             self._failed = error
 
@@ -124,19 +131,20 @@ class Scheduler:
         with self.database.transaction() as connection:
             verdicts.expire_trips(connection, self.now() - TRIPS_EXPIRE_AFTER, self.now())
 
-    def queue_slot(self, route: Route, domain: str) -> bool:
+    def queue_slot(self, route: Route, domain: str, reason: Reason = Reason.SCHEDULED) -> bool:
         """Queues the current slot's probe unless it was queued before, in one transaction.
 
         A slot whose earlier probe of the same replica still waits is left out: it would measure the same moment.
         """
-        slot = current_slot(route.name, domain, route.every, self.now())
-        position = replica_index(slot, route.every, route.domains.index(domain), len(route.replicas))
-        key = f"slot {route.name} {domain} {slot.isoformat()}"
-        job = ProbeJob(key, route.name, domain, route.replicas[position], Reason.SCHEDULED)
+        every, name = _every(route, reason), _slot_name(domain, reason)
+        slot = current_slot(route.name, name, every, self.now())
+        position = replica_index(slot, every, route.domains.index(domain), len(route.replicas))
+        key = f"slot {route.name} {name} {slot.isoformat()}"
+        job = ProbeJob(key, route.name, domain, route.replicas[position], reason)
         with self.database.transaction() as connection:
-            if not slots.take_slot(connection, route.name, domain, slot):
+            if not slots.take_slot(connection, route.name, name, slot):
                 return False
-            if queue.scheduled_waits(connection, route.name, domain, job.replica):
+            if queue.scheduled_waits(connection, route.name, domain, job.replica, reason):
                 self._leave_out(route, job)
                 return False
             defer(connection, job)
@@ -148,5 +156,14 @@ class Scheduler:
             logger.warning(
                 "%s · %s: a slot is left out, the probe before it still waits for %s; probes take longer than every %s "
                 "allows, or --workers is too low (told once an hour)",
-                *(job.route, job.domain, job.replica, format_duration(route.every)),
+                *(job.route, job.domain, job.replica, format_duration(_every(route, job.reason))),
             )
+
+
+def _every(route: Route, reason: Reason) -> timedelta:
+    return route.speedup_every if reason is Reason.SPEEDUP else route.every
+
+
+def _slot_name(domain: str, reason: Reason) -> str:
+    """The domain's slots, or those of its speedup; a domain has no space in its name."""
+    return f"{domain} speedup" if reason is Reason.SPEEDUP else domain

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from monitor.core.records import Reason
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 WAITING = text(
     "SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE status = 'todo' "
     "AND args->'job'->>'route' = :route AND args->'job'->>'domain' = :domain "
-    "AND args->'job'->>'replica' = :replica AND args->'job'->>'reason' = 'scheduled')"
+    "AND args->'job'->>'replica' = :replica AND args->'job'->>'reason' = :reason)"
 )
 STATES = text(
     "SELECT args->'job'->>'key' AS key, status::text AS state FROM procrastinate_jobs "
@@ -26,9 +28,12 @@ ALIVE = text(
 FORGET = text("DELETE FROM procrastinate_jobs WHERE status <> 'doing' AND args->'job'->>'route' = :route")
 
 
-def scheduled_waits(connection: Connection, route: str, domain: str, replica: str) -> bool:
-    """Whether a scheduled probe of these has been queued and not begun; one that stands aside waits too."""
-    found = connection.execute(WAITING, {"route": route, "domain": domain, "replica": replica})
+def scheduled_waits(
+    connection: Connection, route: str, domain: str, replica: str, reason: Reason = Reason.SCHEDULED
+) -> bool:
+    """Whether such a probe of these has been queued and not begun; one that stands aside waits too."""
+    values = {"route": route, "domain": domain, "replica": replica, "reason": reason.value}
+    found = connection.execute(WAITING, values)
     return bool(found.scalar_one())
 
 

@@ -369,3 +369,16 @@ reference_lines = Table(
     comment="Figures of other tools; shown beside ours and read by nothing that judges.",
 )
 Index("ix_reference_lines_route", reference_lines.c.route)
+
+speedups = Table(
+    "speedups",
+    metadata,
+    _id(),
+    Column("key", Text, nullable=False, unique=True),
+    Column("route", Text, nullable=False),
+    Column("domain", Text, nullable=False),
+    Column("valid", Boolean, nullable=False),
+    _time("finished_at"),
+    Column("document", JSONB, nullable=False),
+)
+Index("ix_speedups_route_domain_id", speedups.c.route, speedups.c.domain, speedups.c.id)

@@ -1,27 +1,27 @@
-"""The state of everything now, in four small queries: what /metrics and `routes` show."""
+"""The state of everything now, in a few small queries: what /metrics and `routes` show."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, select, true, tuple_
-
 from monitor.store.incidents import is_broken, list_incidents
+from monitor.store.newest import newest
 from monitor.store.outbox import outbox_counts
 from monitor.store.runs import run_document
 from monitor.store.schema import runs
+from monitor.store.speedups import newest_speedups
 from monitor.store.verdicts import verdicts_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import CTE, Connection, Select
+    from sqlalchemy import Connection, Select
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """The latest valid and the latest invalid run of every route and domain, as documents, and what hangs on them.
 
-    `verdicts`: run id → verdicts of the valid runs.
+    `verdicts`: run id → verdicts of the valid runs. `speedups`: the newest valid of every route and domain.
     """
 
     valid_runs: list[dict[str, Any]]
@@ -29,6 +29,7 @@ class Snapshot:
     verdicts: dict[int, list[dict[str, Any]]]
     open_incidents: list[dict[str, Any]]
     outbox: dict[tuple[str, str], int]
+    speedups: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -59,22 +60,10 @@ def snapshot(connection: Connection) -> Snapshot:
         verdicts=verdicts_of(connection, [run["id"] for run in valid]),
         open_incidents=list_incidents(connection, open_only=True, limit=10_000),
         outbox=outbox_counts(connection),
+        speedups=newest_speedups(connection, valid_only=True),
     )
 
 
 def latest_statement(valid: bool) -> Select[Any]:
     """Guarantee: a few index entries per route and domain (its plan is tested), however many runs are stored."""
-    pairs = _pairs()
-    its_own = and_(runs.c.route == pairs.c.route, runs.c.domain == pairs.c.domain)
-    such = runs.c.valid if valid else ~runs.c.valid
-    latest = select(runs).where(its_own, such).order_by(runs.c.id.desc()).limit(1).lateral("latest")
-    return select(latest).select_from(pairs.join(latest, true())).order_by(latest.c.route, latest.c.domain)
-
-
-def _pairs() -> CTE:
-    """Every route and domain with a run, each found by one step in the index from the one before it."""
-    pair = (runs.c.route, runs.c.domain)
-    first = select(*pair).order_by(*pair).limit(1).cte("pairs", recursive=True)
-    beyond = tuple_(*pair) > tuple_(first.c.route, first.c.domain)
-    following = select(*pair).where(beyond).order_by(*pair).limit(1).lateral("following")
-    return first.union_all(select(following).select_from(first.join(following, true())))
+    return newest(runs, runs.c.valid if valid else ~runs.c.valid)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -13,7 +13,7 @@ from monitor import __version__
 from monitor.core.figures import mixed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from prometheus_client.metrics_core import Metric
 
@@ -34,6 +34,14 @@ FIGURES = {
 }
 
 
+SPEEDUPS = {
+    "ratio": ("specwatch_speedup_ratio", "Time without speculation over time with it; above 1 speculation wins."),
+    "low": ("specwatch_speedup_low_ratio", "Lower end of the 95 percent interval of a measured speedup."),
+    "high": ("specwatch_speedup_high_ratio", "Upper end of the 95 percent interval of a measured speedup."),
+}
+RATIOS = {"speedup": "decode", "ttft_speedup": "ttft", "total_speedup": "total"}
+
+
 class _SnapshotCollector(Collector):
     def __init__(self, snapshot: Snapshot, counters: dict[str, float], routes: Sequence[Route]) -> None:
         self.snapshot = snapshot
@@ -47,6 +55,7 @@ class _SnapshotCollector(Collector):
         yield self._periods()
         yield from self._runs()
         yield from self._incidents()
+        yield from self._speedups()
         for name, value in sorted(self.counters.items()):
             yield CounterMetricFamily(f"specwatch_{name}", "Counted by this process since it started.", value=value)
 
@@ -115,6 +124,58 @@ class _SnapshotCollector(Collector):
         for (receiver, state), count in sorted(self.snapshot.outbox.items()):
             outbox.add_metric([receiver, state], count)
         yield outbox
+
+
+    def _speedups(self) -> Iterable[Metric]:
+        """Of configured routes; an interval and outputs only where speedup was measured."""
+        names = {route.name for route in self.routes}
+        found = [one for one in self.snapshot.speedups if one["route"] in names]
+        for bound, (name, text) in SPEEDUPS.items():
+            family = GaugeMetricFamily(name, text, labels=["route", "domain", "replica", "basis", "of"])
+            for one in found:
+                for key, of in RATIOS.items():
+                    if one[key] is not None and one[key][bound] is not None:
+                        where = [one["route"], one["domain"], one["replica"], one["basis"]]
+                        family.add_metric([*where, of], one[key][bound])
+            yield family
+        yield self._break_even(found)
+        yield self._outputs(found)
+        yield self._last_speedup(found)
+
+    def _break_even(self, found: Sequence[Mapping[str, Any]]) -> Metric:
+        family = GaugeMetricFamily(
+            "specwatch_break_even_acceptance_length",
+            "Tokens per step below which speculation loses, at the route's concurrency.",
+            labels=["route", "domain", "basis"],
+        )
+        for one in found:
+            if one["break_even_acceptance_length"] is not None:
+                family.add_metric([one["route"], one["domain"], one["basis"]], one["break_even_acceptance_length"])
+        return family
+
+    def _outputs(self, found: Sequence[Mapping[str, Any]]) -> Metric:
+        family = GaugeMetricFamily(
+            "specwatch_same_output_ratio",
+            "Share of greedy outputs that are the same on both servers of `pair`.",
+            labels=["route", "domain", "pair"],
+        )
+        for one in found:
+            for pair, agreement in (one["outputs"] or {}).items():
+                if agreement["share"] is not None:
+                    family.add_metric([one["route"], one["domain"], pair], agreement["share"])
+        return family
+
+    def _last_speedup(self, found: Sequence[Mapping[str, Any]]) -> Metric:
+        family = GaugeMetricFamily(
+            "specwatch_last_speedup_timestamp_seconds",
+            "When the latest valid measurement of speedup finished.",
+            labels=["route", "domain"],
+        )
+        for one in found:
+            if one["basis"] == "measured":
+                at = datetime.fromisoformat(one["finished_at"]).timestamp()
+                family.add_metric([one["route"], one["domain"]], at)
+        return family
 
 
 def _build_info() -> Metric:

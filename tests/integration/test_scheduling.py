@@ -79,6 +79,22 @@ def test_only_a_scheduled_probe_stands_for_a_slot(schedule: Schedule) -> None:
     assert schedule.queue()
 
 
+def test_speedup_is_due_at_its_own_period_and_keeps_no_run_back(database: Database) -> None:
+    schedule = Schedule(database, plain_twin="http://twin:8000", speedup_every="6h")
+
+    def queue(hours: int) -> tuple[bool, bool]:
+        schedule.now += timedelta(hours=hours)
+        queue_slot = schedule.scheduler.queue_slot
+        return queue_slot(schedule.route, DOMAIN, Reason.SPEEDUP), queue_slot(schedule.route, DOMAIN)
+
+    assert queue(0) == (True, True)
+    schedule.set_state("doing")
+    assert queue(3)[1]
+    schedule.set_state("doing")
+    assert queue(3) == (True, True)
+    assert queue(6) == (False, False)
+
+
 def test_waiting_jobs_are_found_without_reading_those_that_ended(connection: Connection) -> None:
     """Thousands of failed jobs may stay for a day; what waits is at most one per route, domain and replica."""
     connection.execute(
@@ -89,6 +105,7 @@ def test_waiting_jobs_are_found_without_reading_those_that_ended(connection: Con
     )
     connection.execute(text("ANALYZE procrastinate_jobs"))
     statement = text(f"EXPLAIN {queue.WAITING.text}")
-    plan = connection.execute(statement, {"route": "a", "domain": "b", "replica": "c"}).scalars().all()
+    values = {"route": "a", "domain": "b", "replica": "c", "reason": "scheduled"}
+    plan = connection.execute(statement, values).scalars().all()
     assert any("priority_idx" in line or "id_lock_idx" in line for line in plan), plan
     assert not any("Seq Scan" in line for line in plan), plan

@@ -1,0 +1,114 @@
+"""Whether greedy answers to the same prompt are the same: losslessness, and what a change of them points at. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from monitor.core.records import Sample
+
+UNCHANGED_LIMIT_RATIO = 0.25
+"""Up to this share of changed outputs the target is taken to be the same: near-ties of 16-bit arithmetic flip some (a
+real server flipped 5 of 18 between two batch sizes)."""
+CHANGED_LIMIT_RATIO = 0.75
+"""From this share on the target is taken to be another."""
+MIN_PROMPTS = 8
+"""With fewer prompts to compare, outputs point at nothing."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How many of the prompts compared were answered the same twice, and where the others part.
+
+    `first_differences`: token positions, from 0, of the first difference of each other pair, sorted; of those pairs
+    only whose token ids are both known.
+    """
+
+    same: int
+    compared: int
+    first_differences: tuple[int, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The one JSON shape of an agreement (docs/json.md)."""
+        return {
+            "same": self.same,
+            "compared": self.compared,
+            "share": self.same / self.compared if self.compared else None,
+            "first_differences": list(self.first_differences),
+        }
+
+
+def agreement(pairs: Iterable[tuple[Sequence[Sample], Sequence[Sample]]]) -> Agreement:
+    """Over pairs of passes, prompt by prompt; prompts without a hash on either side are not compared."""
+    same, compared, differences = 0, 0, []
+    for one, other in pairs:
+        theirs = {sample.question_id: sample for sample in other if sample.output_hash is not None}
+        for ours in one:
+            found = theirs.get(ours.question_id)
+            if ours.output_hash is None or found is None:
+                continue
+            compared += 1
+            if ours.output_hash == found.output_hash:
+                same += 1
+            elif ours.output_ids is not None and found.output_ids is not None:
+                differences.append(_first_difference(ours.output_ids, found.output_ids))
+    return Agreement(same, compared, tuple(sorted(differences)))
+
+
+def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
+    """The end of the shorter one when that is how the other begins."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (ours, theirs) in pairs if ours != theirs), min(len(one), len(other)))
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Greedy outputs of the replica beside those of its plain twin, and of the twin beside the twin's own, repeated.
+
+    Speculation is lossless as far as the first is no lower than the second: near-ties flip outputs of both.
+    """
+
+    replica_and_twin: Agreement
+    twin_and_itself: Agreement
+
+    def as_dict(self) -> dict[str, Any]:
+        """The one JSON shape of it (docs/json.md)."""
+        return {
+            "replica_and_twin": self.replica_and_twin.as_dict(),
+            "twin_and_itself": self.twin_and_itself.as_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Prompts whose output is none of those that the baseline's runs gave, of all that can be compared."""
+
+    changed: int
+    compared: int
+
+    @property
+    def points_at(self) -> str | None:
+        """`drafter`, `target`, or None when the share is not clear or too few prompts are compared."""
+        if self.compared < MIN_PROMPTS:
+            return None
+        share = self.changed / self.compared
+        if share <= UNCHANGED_LIMIT_RATIO:
+            return "drafter"
+        return "target" if share >= CHANGED_LIMIT_RATIO else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The one JSON shape of it (docs/json.md)."""
+        return {"changed": self.changed, "compared": self.compared, "points_at": self.points_at}
+
+
+def changes(samples: Iterable[Sample], before: Mapping[str, Collection[str]]) -> Changes | None:
+    """Of a run's valid samples against the hashes seen before by question; None when there is nothing to compare."""
+    pairs = [
+        (sample.output_hash, before[sample.question_id])
+        for sample in samples
+        if sample.valid and sample.output_hash is not None and before.get(sample.question_id)
+    ]
+    return Changes(sum(now not in known for now, known in pairs), len(pairs)) if pairs else None

@@ -1,0 +1,140 @@
+"""The speedup of a route's domain: measured beside its plain twin, or modelled from a stored sweep. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from monitor.core.outputs import Outputs
+    from monitor.core.sweep import Point
+
+POINT_KEYS = (
+    "repeats",
+    "plain",
+    "speculative",
+    "speedup",
+    "ttft_speedup",
+    "total_speedup",
+    "break_even_acceptance_length",
+)
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """One domain replayed on a replica and on its plain twin, pass by pass in turn, at the route's concurrency.
+
+    `point` is None when it did not come to measuring; `outputs` when sampling is not greedy or there are no hashes.
+    """
+
+    route: str
+    domain: str
+    replica: str
+    plain_twin: str
+    prompt_set_hash: str
+    concurrency: int
+    sampling: Mapping[str, Any]
+    started_at: datetime
+    finished_at: datetime
+    plain_identity: Mapping[str, Any] | None = None
+    speculative_identity: Mapping[str, Any] | None = None
+    point: Point | None = None
+    outputs: Outputs | None = None
+    invalid_reason: str | None = None
+    invalid_detail: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The one JSON shape of a speedup (docs/json.md)."""
+        point = {} if self.point is None else self.point.as_dict()
+        return {
+            "route": self.route,
+            "domain": self.domain,
+            "basis": "measured",
+            "replica": self.replica,
+            "plain_twin": self.plain_twin,
+            "prompt_set_hash": self.prompt_set_hash,
+            "concurrency": self.concurrency,
+            "sampling": dict(self.sampling),
+            "started_at": self.started_at.isoformat(),
+            "finished_at": self.finished_at.isoformat(),
+            "plain_identity": self.plain_identity,
+            "speculative_identity": self.speculative_identity,
+            **{name: point.get(name) for name in POINT_KEYS},
+            "outputs": None if self.outputs is None else self.outputs.as_dict(),
+            "valid": self.invalid_reason is None,
+            "invalid_reason": self.invalid_reason,
+            "invalid_detail": self.invalid_detail,
+            "warnings": point.get("warnings", []),
+        }
+
+
+def modelled(
+    run: Mapping[str, Any], identity: Mapping[str, Any], sweeps: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """What the run's speedup would be at the step times of the newest sweep of its model, K and engine.
+
+    Speedup ≈ tokens per step / break-even acceptance length at the run's concurrency (docs/figures.md). None without
+    such a sweep, outside the concurrencies it measured, or without tokens per step. `run` and `sweeps` are documents.
+    """
+    for sweep in sweeps:
+        break_even = _break_even(sweep["points"], run["concurrency"]) if _is_like(sweep, run, identity) else None
+        if break_even is not None and run["tokens_per_step"] is not None:
+            ratio = run["tokens_per_step"] / break_even
+            return {
+                **dict.fromkeys(POINT_KEYS),
+                "id": None,
+                "route": run["route"],
+                "domain": run["domain"],
+                "basis": "modelled",
+                "replica": run["replica"],
+                "plain_twin": None,
+                "prompt_set_hash": run["prompt_set_hash"],
+                "concurrency": run["concurrency"],
+                "sampling": run["sampling"],
+                "started_at": run["started_at"],
+                "finished_at": run["finished_at"],
+                "plain_identity": sweep["plain_identity"],
+                "speculative_identity": dict(identity),
+                "speedup": {"ratio": ratio, "low": None, "high": None, "n": run["prompts_valid"], "repeats": 1},
+                "break_even_acceptance_length": break_even,
+                "outputs": None,
+                "valid": True,
+                "invalid_reason": None,
+                "invalid_detail": None,
+                "warnings": [],
+                "run_id": run["id"],
+                "sweep_id": sweep["id"],
+            }
+    return None
+
+
+def _is_like(sweep: Mapping[str, Any], run: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
+    swept = sweep["speculative_identity"]
+    k = run["k"] if run["k"] is not None else identity["k"]
+    return (
+        k is not None
+        and identity["model"] is not None
+        and (swept["model"], swept["k"], swept["engine"]) == (identity["model"], k, identity["engine"])
+    )
+
+
+def _break_even(points: Sequence[Mapping[str, Any]], concurrency: int) -> float | None:
+    """At this concurrency, linear in its logarithm between two that were measured; None beyond them."""
+    known = sorted(
+        (point["concurrency"], point["break_even_acceptance_length"])
+        for point in points
+        if point["break_even_acceptance_length"] is not None
+    )
+    for at, value in known:
+        if at == concurrency:
+            return float(value)
+    for (low, before), (high, after) in pairwise(known):
+        if low < concurrency < high:
+            share = math.log(concurrency / low) / math.log(high / low)
+            return float(before + share * (after - before))
+    return None
