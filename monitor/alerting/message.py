@@ -42,6 +42,7 @@ def incident_event(
     involved: Mapping[str, Mapping[str, Any]],
     last_good_run: Mapping[str, Any] | None,
     baseline_runs: Mapping[str, Any] | None,
+    outputs: Mapping[str, Any] | None,
     last_bump: Mapping[str, Any] | None,
     other_changes: Mapping[str, float],
     external_url: str | None,
@@ -68,6 +69,7 @@ def incident_event(
         "happened_at": now.isoformat(),
         "last_good_run": None if last_good_run is None else dict(last_good_run),
         "baseline_runs": None if baseline_runs is None else dict(baseline_runs),
+        "outputs": None if outputs is None else dict(outputs),
         "last_bump": None if last_bump is None else dict(last_bump),
         "other_changes": {name: other_changes[name] for name in sorted(other_changes) if name != domain},
         "link": None if external_url is None else f"{external_url}/incidents/{incident_id}",
@@ -172,6 +174,7 @@ def _firing_lines(document: Mapping[str, Any]) -> list[str]:
         steps.append("if the change above is yours: roll it back, or approve a new baseline")
     return [
         *_evidence_lines(document),
+        *_output_lines(document["outputs"]),
         *labelled("last good", _last_good(document)),
         *labelled("changed", _bump(document["last_bump"])),
         *_others(document["other_changes"]),
@@ -204,6 +207,17 @@ def _evidence_lines(document: Mapping[str, Any]) -> list[str]:
             f"{document['rule']}: {verdict['metric']} down {verdict['drop'] * 100:g}%; replica {document['replica']}",
         ),
     ]
+
+
+def _output_lines(outputs: Mapping[str, Any] | None) -> list[str]:
+    """What the same or other greedy outputs say of where to look."""
+    if outputs is None:
+        return []
+    changed, compared, points_at = (outputs[key] for key in ("changed", "compared", "points_at"))
+    if points_at == "drafter":
+        return labelled("outputs", f"unchanged ({compared - changed}/{compared}): points at the drafter")
+    advice = "points at the target" if points_at == "target" else "points at neither drafter nor target"
+    return labelled("outputs", f"changed on {changed} of {compared}: {advice}")
 
 
 def _history_lines(document: Mapping[str, Any]) -> list[str]:

@@ -10,14 +10,21 @@ from monitor.cli.output import Column, emit, format_option, time_column
 from monitor.core.format import agreement_text, figure, ratio_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from monitor.cli.context import Context
 
 BELOW = """\
-Ratios are plain over speculative with 95 % intervals; above 1 speculation wins. 'break-even' is the tokens per step
-below which it loses. 'same output': of the replica and its twin; 'twin' of the twin and itself, which is all that can
-be asked. 'modelled' is tokens per step over the break-even of a stored sweep, not a measurement."""
+Ratios are plain over speculative, with the 95 % interval; above 1 speculation wins, per token after the first, for the
+first token, in all. With fewer tokens per step than 'break-even' it loses. 'same output': of the replica and its twin;
+'twin's own': of the twin asked again. 'modelled' is tokens per step over the break-even of a saved sweep."""
+BELOW_PARTS = "Times are plain→speculative. The ratio of whole answers is by token of the answer."
+SIDES = ("plain", "speculative")
+PARTS = (
+    ("token after the first", "speedup", "decode_seconds_per_token"),
+    ("first token", "ttft_speedup", "ttft_seconds"),
+    ("whole answer", "total_speedup", "total_seconds"),
+)
 
 
 @click.command()
@@ -26,7 +33,7 @@ be asked. 'modelled' is tokens per step over the break-even of a stored sweep, n
 @format_option
 @click.pass_obj
 def speedup(context: Context, route: str | None, *, last: int, format_: str) -> None:
-    """Show the newest speedup of every domain, of every route or of ROUTE.
+    """Show the newest speedup of every domain of every route, or of ROUTE with its times.
 
     'serve' measures a route with a plain_twin every speedup_every. A domain never measured so has a speedup modelled
     from its latest run and the newest saved sweep of its model, K and engine, where there is one.
@@ -35,22 +42,63 @@ def speedup(context: Context, route: str | None, *, last: int, format_: str) -> 
 
     with context.database() as database, database.transaction() as connection:
         rows = newest_speedups(connection, route, last)
-    columns = [
-        Column("route", lambda row: row["route"]),
-        Column("domain", lambda row: row["domain"]),
-        Column("speedup", lambda row: ratio_text(row["speedup"]), right=True),
-        Column("TTFT", lambda row: ratio_text(row["ttft_speedup"]), right=True),
-        Column("total", lambda row: ratio_text(row["total_speedup"]), right=True),
-        Column("break-even", lambda row: figure("", row["break_even_acceptance_length"]), right=True),
-        Column("same output", lambda row: _same(row, "replica_and_twin"), right=True),
-        Column("twin", lambda row: _same(row, "twin_and_itself"), right=True),
-        time_column("measured", "finished_at"),
-        Column("basis", lambda row: row["invalid_reason"] or row["basis"]),
-    ]
-    emit(rows, columns, format_, "no speedup is known; 'specwatch serve' measures routes with a plain_twin", BELOW)
+    nothing = "no speedup is known; 'specwatch serve' measures routes with a plain_twin"
+    if route is not None and format_ in ("table", "markdown"):
+        emit([part for row in rows for part in _parts(row)], _part_columns(), format_, nothing, BELOW_PARTS)
+    else:
+        emit(rows, _columns(), format_, nothing, BELOW)
     if format_ == "table":
         for row in rows:
             _explain(row)
+
+
+def _columns() -> list[Column]:
+    return [
+        Column("route", lambda row: row["route"]),
+        Column("domain", lambda row: row["domain"]),
+        Column("speedup", lambda row: ratio_text(row["speedup"]), right=True),
+        Column("TTFT", lambda row: _ratio(row["ttft_speedup"]), right=True),
+        Column("total", lambda row: _ratio(row["total_speedup"]), right=True),
+        Column("break-even", lambda row: figure("", row["break_even_acceptance_length"]), right=True),
+        Column("same output", lambda row: _same(row, "replica_and_twin"), right=True),
+        Column("twin's own", lambda row: _same(row, "twin_and_itself"), right=True),
+        time_column("measured", "finished_at"),
+        Column("basis", lambda row: row["invalid_reason"] or row["basis"]),
+    ]
+
+
+def _parts(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row for each time that is compared; a modelled speedup and an invalid one have the first only."""
+    times = PARTS if row["plain"] is not None else PARTS[:1]
+    return [
+        {
+            **row,
+            "time": time,
+            "ratio": row[ratio],
+            "spreads": [(row[side] or {}).get(spread) for side in SIDES],
+            "of": spread,
+        }
+        for time, ratio, spread in times
+    ]
+
+
+def _part_columns() -> list[Column]:
+    def change(quantile: str) -> Callable[[Mapping[str, Any]], str]:
+        return lambda row: "→".join(figure(row["of"], spread and spread[quantile]) for spread in row["spreads"])
+
+    return [
+        Column("domain", lambda row: row["domain"]),
+        Column("time", lambda row: row["time"]),
+        Column("speedup", lambda row: ratio_text(row["ratio"]), right=True),
+        Column("p50", change("p50"), right=True),
+        Column("p95", change("p95"), right=True),
+        time_column("measured", "finished_at"),
+        Column("basis", lambda row: row["invalid_reason"] or row["basis"]),
+    ]
+
+
+def _ratio(ratio: Mapping[str, Any] | None) -> str:
+    return figure("", None if ratio is None else ratio["ratio"])
 
 
 def _same(row: Mapping[str, Any], pair: str) -> str:

@@ -18,6 +18,8 @@ def figure(metric: str, value: float | None) -> str:
         return NOTHING
     if metric.startswith(("acceptance_rate", "coverage")):
         return f"{value:.1%}"
+    if metric.endswith("seconds_per_token"):
+        return f"{value * 1000:.2f} ms"
     if "_seconds" in metric:
         return f"{value * 1000:.0f} ms" if value < 10 else f"{value:.1f} s"
     if metric.startswith("tokens_per_second"):

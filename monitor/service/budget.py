@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from monitor.service.probes import speedup_plan
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from monitor.config.routes import Route
-    from monitor.prompts.sets import PromptSet
+    from monitor.prompts.sets import Prompt, PromptSet
 
 LEAST_WORKERS, MOST_WORKERS = 8, 32
 REPLICAS_PER_WORKER = 4
@@ -17,10 +19,21 @@ needs, because slots of many routes meet (benchmarks/README.md)."""
 
 
 def tokens_per_hour(route: Route, prompt_sets: Mapping[str, PromptSet]) -> float:
-    """The most completion tokens its scheduled probes ask for in an hour, over all its replicas."""
-    prompts = [prompt for domain in route.domains for prompt in prompt_sets[domain].prompts]
-    answers = sum(len(prompt.turns) for prompt in prompts) if route.endpoint == "chat" else len(prompts)
-    return answers * route.max_tokens * (3600 / route.every.total_seconds())
+    """The most completion tokens its scheduled probes ask for in an hour, over all its replicas.
+
+    Of a route with a plain twin with its measurements of speedup, which ask as much again of the twin.
+    """
+    sets = [prompt_sets[domain].prompts for domain in route.domains]
+    per_hour = sum(_answers(route, prompts) for prompts in sets) * 3600 / route.every.total_seconds()
+    if route.plain_twin is not None:
+        plans = [speedup_plan(route, prompts) for prompts in sets]
+        passes = [plan.repeats * _answers(route, plan.prompts_of_a_pass(route.concurrency)) for plan in plans]
+        per_hour += sum(passes) * 3600 / route.speedup_every.total_seconds()
+    return per_hour * route.max_tokens
+
+
+def _answers(route: Route, prompts: Sequence[Prompt]) -> int:
+    return sum(len(prompt.turns) for prompt in prompts) if route.endpoint == "chat" else len(prompts)
 
 
 def runs_per_hour(routes: Iterable[Route]) -> float:

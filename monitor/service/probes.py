@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from monitor.config.secrets import Secret
     from monitor.core.records import Run
     from monitor.core.speedup import Speedup
-    from monitor.prompts.sets import PromptSet
+    from monitor.prompts.sets import Prompt, PromptSet
     from monitor.service.jobs import ProbeJob
 
 
@@ -83,17 +83,22 @@ async def run_probe(route: Route, job: ProbeJob, prompt_set: PromptSet) -> Run |
     )
 
 
-async def run_speedup(route: Route, job: ProbeJob, prompt_set: PromptSet, twin: str) -> Speedup:
-    """Measures the job's replica beside the plain twin, both asked as the route's probes ask. Raises UsageError."""
-    plan = Plan(
-        prompt_set.prompts,
+def speedup_plan(route: Route, prompts: tuple[Prompt, ...]) -> Plan:
+    """What a measurement of speedup asks of the replica and of the plain twin: every prompt, at the route's load."""
+    return Plan(
+        prompts,
         sampling_of(route),
         concurrencies=(route.concurrency,),
-        measured=len(prompt_set.prompts),
+        measured=len(prompts),
         repeats=PASSES,
         source=route.source,
         gpus=route.gpus,
         max_waiting=route.max_waiting,
     )
+
+
+async def run_speedup(route: Route, job: ProbeJob, prompt_set: PromptSet, twin: str) -> Speedup:
+    """Measures the job's replica beside the plain twin, both asked as the route's probes ask. Raises UsageError."""
+    plan = speedup_plan(route, prompt_set.prompts)
     sides = target_of(route, job.replica), target_of(route, twin)
     return await measure_speedup(ENGINES[route.engine], prompt_set, plan, *sides, route=route.name)

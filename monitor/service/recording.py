@@ -17,6 +17,7 @@ from monitor.alerting.receivers import receivers_for
 from monitor.core import incidents as life
 from monitor.core import judge
 from monitor.core.figures import Aggregate, aggregate
+from monitor.core.outputs import changes
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob, defer
 from monitor.store import baselines, identities, incidents, outbox, runs, slots, verdicts
@@ -243,6 +244,7 @@ class Recorder:
             involved=known["domains"],
             last_good_run=verdicts.last_good_run(connection, route.name, run.domain, rule.name),
             baseline_runs=baselines.runs_of(connection, verdict.baseline_id) if verdict.baseline_id else None,
+            outputs=None if transition is life.Transition.RESOLVED else _outputs(connection, run, verdict),
             last_bump=identities.last_bump(connection, route.name),
             other_changes=verdicts.last_changes(connection, route.name, rule.name),
             external_url=self.alerting.external_url,
@@ -280,6 +282,14 @@ class Recorder:
         why = f"routes.yaml: baseline.approve_after {wanted}"
         baselines.approve_baseline(connection, baseline_id, "specwatch", why, now)
         return baseline_id
+
+
+def _outputs(connection: Connection, run: Run, verdict: judge.Verdict) -> dict[str, Any] | None:
+    """How many greedy outputs of the run its baseline never saw; None when sampling or the engine does not show it."""
+    if run.sampling.temperature > 0 or verdict.baseline_id is None:
+        return None
+    found = changes(run.samples, baselines.outputs_of(connection, verdict.baseline_id))
+    return None if found is None else found.as_dict()
 
 
 def _raised_from(found: tuple[int, life.IncidentState] | None, severity: str) -> str | None:

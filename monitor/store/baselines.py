@@ -11,7 +11,7 @@ from monitor.core.judge import Comparability, Reference
 from monitor.core.statistics import BaselineValues, baseline_values, geometric_mean
 from monitor.errors import UsageError
 from monitor.store.runs import candidate, comparability
-from monitor.store.schema import baseline_approvals, baselines, runs
+from monitor.store.schema import baseline_approvals, baselines, runs, samples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,6 +103,18 @@ def runs_of(connection: Connection, baseline_id: int) -> dict[str, Any]:
     run_ids = list(connection.execute(select(baselines.c.run_ids).where(baselines.c.id == baseline_id)).scalar_one())
     ended = connection.execute(select(func.max(runs.c.finished_at)).where(runs.c.id.in_(run_ids))).scalar_one()
     return {"run_ids": run_ids, "finished_at": ended.isoformat()}
+
+
+def outputs_of(connection: Connection, baseline_id: int) -> dict[str, set[str]]:
+    """Every output hash that valid samples of the baseline's runs have, by question."""
+    run_ids = select(func.unnest(baselines.c.run_ids)).where(baselines.c.id == baseline_id)
+    statement = select(samples.c.question_id, samples.c.output_hash).where(
+        samples.c.run_id.in_(run_ids), samples.c.invalid_reason.is_(None), samples.c.output_hash.is_not(None)
+    )
+    found: dict[str, set[str]] = {}
+    for question_id, output_hash in connection.execute(statement.distinct()):
+        found.setdefault(question_id, set()).add(output_hash)
+    return found
 
 
 def has_approved(connection: Connection, route: str, domain: str) -> bool:

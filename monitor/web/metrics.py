@@ -125,7 +125,6 @@ class _SnapshotCollector(Collector):
             outbox.add_metric([receiver, state], count)
         yield outbox
 
-
     def _speedups(self) -> Iterable[Metric]:
         """Of configured routes; an interval and outputs only where speedup was measured."""
         names = {route.name for route in self.routes}

@@ -221,6 +221,23 @@ def test_a_confirmed_drop_opens_an_incident_and_queues_its_messages(well_story: 
     assert [(d["receiver"], d["state"]) for d in event["deliveries"]] == [("console", "pending"), ("hook", "pending")]
 
 
+def test_outputs_that_the_baseline_never_gave_point_at_the_target(well_story: Story) -> None:
+    well_story.run(DROPPED)
+    well_story.confirm()
+    run = make_run(DROPPED)
+    other = tuple(replace(sample, output_hash="other" if n < 20 else "ab12") for n, sample in enumerate(run.samples))
+    [(incident_id, _)] = well_story.confirm(samples=other).transitions
+    [event] = well_story.get_incident(incident_id)["events"]
+    assert event["outputs"] == {"changed": 20, "compared": 24, "points_at": "target"}
+    assert "outputs    changed on 20 of 24: points at the target" in event["text"]
+
+
+def test_outputs_that_stay_the_same_point_at_the_drafter(well_story: Story) -> None:
+    [event] = well_story.get_incident(well_story.incident())["events"]
+    assert event["outputs"] == {"changed": 0, "compared": 24, "points_at": "drafter"}
+    assert "outputs    unchanged (24/24): points at the drafter" in event["text"]
+
+
 def test_the_message_tells_since_when_the_first_bad_run_started_and_when_the_domain_was_last_well(
     well_story: Story,
 ) -> None:

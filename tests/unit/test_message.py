@@ -14,6 +14,7 @@ from monitor.alerting.message import closed_event, incident_event, trial_event
 from monitor.alerting.payload import webhook_body
 from monitor.core.incidents import Transition
 from monitor.core.judge import Line, Verdict, judge_confirmation, judge_resolution, judge_run
+from monitor.core.outputs import Changes
 from tests.factories import START, make_candidate, make_reference
 
 DRAFTER_BUMP = {
@@ -66,6 +67,7 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
         "involved": {"coding": CODING},
         "last_good_run": LAST_GOOD,
         "baseline_runs": BASELINE_RUNS,
+        "outputs": None,
         "last_bump": DRAFTER_BUMP,
         "other_changes": {"math": -0.012, "coding": -0.2},
         "external_url": "https://specwatch.example.com",
@@ -91,6 +93,20 @@ def test_an_opened_incident_says_how_much_since_when_what_changed_and_what_to_do
         "  link       https://specwatch.example.com/incidents/12\n"
         "  runbook    https://wiki.example.com/specwatch"
     )
+
+
+@pytest.mark.parametrize(
+    ("outputs", "line"),
+    [
+        (Changes(0, 24), "unchanged (24/24): points at the drafter"),
+        (Changes(5, 24), "unchanged (19/24): points at the drafter"),
+        (Changes(20, 24), "changed on 20 of 24: points at the target"),
+        (Changes(12, 24), "changed on 12 of 24: points at neither drafter nor target"),
+    ],
+)
+def test_an_alert_says_whether_outputs_changed_and_what_that_points_at(outputs: Changes, line: str) -> None:
+    text = event(Transition.OPENED, confirmed(), outputs=outputs.as_dict())["text"]
+    assert f"\n  outputs    {line}\n" in text
 
 
 def test_an_updated_incident_names_the_domain_that_broke_now() -> None:
@@ -225,6 +241,7 @@ def test_the_document_holds_everything_a_receiver_may_show() -> None:
         "happened_at": "2026-03-02T10:11:00+00:00",
         "last_good_run": LAST_GOOD,
         "baseline_runs": BASELINE_RUNS,
+        "outputs": None,
         "last_bump": DRAFTER_BUMP,
         "other_changes": {"math": -0.012},
         "link": "https://specwatch.example.com/incidents/12",

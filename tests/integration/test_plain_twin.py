@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from monitor.core.records import Reason, Sampling
+from monitor.core.records import Sampling
 from monitor.engines.vllm import VllmEngine
 from monitor.probing.client import Target
 from monitor.probing.speedup import measure_speedup
 from monitor.probing.sweep import Plan
-from monitor.service.jobs import ProbeJob
-from monitor.service.prober import Prober
-from monitor.service.recording import Recorder
-from monitor.service.scheduler import Scheduler
 from monitor.sim.behaviour import Behaviour
 from monitor.sim.model import Drafter
 from monitor.sim.server import ServerConfig, SimulatedServer
-from monitor.store import slots, speedups
-from tests.factories import make_config, make_route
 from tests.integration.replicas import QUICK, prompt_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from monitor.config.routes import Route
     from monitor.core.speedup import Speedup
-    from monitor.store.database import Database
 
 STEPS = Behaviour(step_time_seconds=0.005)
 NOW = datetime(2026, 3, 2, 10, tzinfo=UTC)
