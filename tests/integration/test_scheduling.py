@@ -88,9 +88,9 @@ def test_speedup_is_due_at_its_own_period_and_keeps_no_run_back(database: Databa
         return queue_slot(schedule.route, DOMAIN, Reason.SPEEDUP), queue_slot(schedule.route, DOMAIN)
 
     assert queue(0) == (True, True)
-    schedule.set_state("doing")
+    schedule.set_state("succeeded")
     assert queue(3)[1]
-    schedule.set_state("doing")
+    schedule.set_state("succeeded")
     assert queue(3) == (True, True)
     assert queue(6) == (False, False)
 

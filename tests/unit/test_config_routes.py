@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from monitor.config.routes import Route, replica_url
+from monitor.config.routes import Route, RoutesFile, replica_url
 from monitor.config.secrets import Secret
 
 REQUIRED: dict[str, Any] = {"name": "chat-prod", "replicas": ["http://vllm-0:8000"], "domains": ["coding", "math"]}
@@ -260,3 +260,19 @@ def test_a_route_names_its_engine_and_none_is_guessed() -> None:
     where, message = refusal(engine="auto")
     assert where == ("engine",)
     assert message == "Input should be 'vllm', 'sglang', 'trtllm', 'llamacpp', 'tgi' or 'openai'"
+
+
+def test_speedup_is_not_measured_more_often_than_runs_are_made() -> None:
+    assert route().speedup_every == timedelta(hours=6)
+    assert route(every="12h").speedup_every == timedelta(hours=6)
+    assert route(every="30m", speedup_every="30m").speedup_every == timedelta(minutes=30)
+    assert refusal(every="40m", speedup_every="10m") == (
+        ("speedup_every",),
+        "10m is less than every 40m; a measurement of speedup asks for three times what a run does",
+    )
+
+
+def test_a_plain_twin_is_nobody_s_replica() -> None:
+    plain = {**REQUIRED, "name": "plain", "replicas": ["http://plain:8000"]}
+    with pytest.raises(ValidationError, match="the plain twin of chat-prod, is a replica of plain; "):
+        RoutesFile.model_validate({"routes": [{**REQUIRED, "plain_twin": "http://plain:8000"}, plain]})

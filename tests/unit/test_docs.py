@@ -19,7 +19,9 @@ from monitor.cli.probe_report import document_of
 from monitor.cli.reference import commands, reference_markdown
 from monitor.core.figures import Aggregate
 from monitor.core.judge import Verdict
+from monitor.core.outputs import Agreement, Changes, Outputs
 from monitor.core.records import Identity, Regime, Sample, Sampling
+from monitor.core.speedup import Speedup, modelled
 from monitor.engines import counts
 from monitor.engines.failures import ADVICE
 from monitor.exchange import profile
@@ -118,6 +120,11 @@ def keys_of(function: Callable[..., object]) -> set[str]:
         outbox.delivery_document,
         incident_event,
         closed_event,
+        Speedup.as_dict,
+        modelled,
+        Agreement.as_dict,
+        Outputs.as_dict,
+        Changes.as_dict,
         incidents._domain_document,
         baselines._document,
         baselines._metric,
