@@ -11,36 +11,46 @@ from monitor.core.format import count
 from monitor.service.budget import runs_per_hour, tokens_per_hour
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from monitor.config.load import Config
     from monitor.config.routes import Route
     from monitor.prompts.sets import PromptSet
+    from monitor.service.discovery import Replicas
     from monitor.store.database import Database
 
 
-def configuration_lines(config: Config, sets: Mapping[str, PromptSet]) -> list[str]:
-    """One line per route and per receiver."""
+def configuration_lines(config: Config, sets: Mapping[str, PromptSet], replicas: Replicas) -> list[str]:
+    """One line per route and per receiver, and one per replica that was found and is not written there."""
     from monitor.cli.receivers import described, hears_text
 
-    lines = [_route_line(route, sets) for route in config.routes]
+    lines = [line for route in config.routes for line in _route_lines(route, sets, replicas.known(route))]
     return lines + [
         f"receiver {receiver['name']} → {receiver['where']}: {hears_text(receiver)}" for receiver in described(config)
     ]
 
 
-def _route_line(route: Route, sets: Mapping[str, PromptSet]) -> str:
+def _route_lines(route: Route, sets: Mapping[str, PromptSet], replicas: Sequence[str]) -> list[str]:
     prompts = sum(len(sets[domain].prompts) for domain in route.domains)
-    return (
+    line = (
         f"{route.name}: {count(len(route.domains), 'domain')} every {format_duration(route.every)}, "
         f"{count(prompts, 'prompt')}, "
         f"at most {tokens_per_hour(route, sets):,.0f} generated tokens an hour "
-        f"over {count(len(route.replicas), 'replica')}"
+        f"over {count(len(replicas), 'replica')}"
     )
+    if isinstance(route.replicas, tuple):
+        return [line]
+    return [line, *(f"  {route.replicas.key} → {replica}" for replica in replicas)]
 
 
 def greeting(
-    config: Config, sets: Mapping[str, PromptSet], database: Database, listen: tuple[str, int], *, own: bool
+    config: Config,
+    sets: Mapping[str, PromptSet],
+    replicas: Replicas,
+    database: Database,
+    listen: tuple[str, int],
+    *,
+    own: bool,
 ) -> str:
     """What `serve` will do and where it keeps it, and how far every route is from being judged. Raises StoreError."""
     from monitor.cli.receivers import described, hears_text
@@ -55,7 +65,7 @@ def greeting(
             f"specwatch {__version__}",
             *_block("config", [str(config.directory)]),
             *_block("store", [f"own Postgres in {data_directory(os.environ)}" if own else database.shown()]),
-            *_block("routes", [_route_plan(database, route) for route in config.routes]),
+            *_block("routes", [_route_plan(database, route, len(replicas.known(route))) for route in config.routes]),
             *_block("receivers", told),
             *_block("load", [load]),
             *_block("pages", [f"http://{host}:{listen[1]}: /healthz /readyz /metrics"]),
@@ -68,9 +78,9 @@ def _block(name: str, lines: list[str]) -> list[str]:
     return [f"  {name if number == 0 else '':10} {line}" for number, line in enumerate(lines)]
 
 
-def _route_plan(database: Database, route: Route) -> str:
+def _route_plan(database: Database, route: Route, replicas: int) -> str:
     return (
-        f"{route.name}: {count(len(route.replicas), 'replica')}, {count(len(route.domains), 'domain')} "
+        f"{route.name}: {count(replicas, 'replica')}, {count(len(route.domains), 'domain')} "
         f"every {format_duration(route.every)}; {_baselines(database, route)}"
     )
 

@@ -82,7 +82,7 @@ class ProbeOptions:
 
 
 def _url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    from monitor.config.routes import replica_url
+    from monitor.config.replicas import replica_url
 
     try:
         return replica_url(value)

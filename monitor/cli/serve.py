@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -80,17 +81,22 @@ def serve(
     Reads routes.yaml and alerting.yaml, upgrades an older schema, and runs until SIGTERM or Ctrl-C.
     """
     from monitor.cli.greeting import greeting
+    from monitor.config.load import check_secrets
+    from monitor.service.discovery import Replicas
     from monitor.service.serve import Service
 
     set_up_logging(log_level)
     signal.signal(signal.SIGTERM, leave)
     config = context.load_config()
     prompt_sets = context.prompt_sets(config)
+    check_secrets(config, os.environ)
+    replicas = Replicas(config.routes)
+    asyncio.run(replicas.start())
     with context.database_and_keeper(patience_seconds) as (database, keep_alive):
 
         def greet(listening: tuple[str, int]) -> None:
             own = keep_alive is not None
-            click.echo(greeting(config, prompt_sets, database, listening, own=own), err=True)
+            click.echo(greeting(config, prompt_sets, replicas, database, listening, own=own), err=True)
 
         service = Service(
             config,
@@ -100,6 +106,7 @@ def serve(
             workers=workers,
             grace_seconds=grace,
             keep_alive=keep_alive,
+            replicas=replicas,
             on_started=None if log_level == "warning" else greet,
         )
         asyncio.run(service.run())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from monitor.cli.context import Context
+    from monitor.config.routes import Route
     from monitor.core.records import Sampling
     from monitor.core.sweep import Sweep
     from monitor.probing.client import Target
@@ -31,7 +32,7 @@ PATH = click.Path(path_type=Path)
 
 
 def _url(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
-    from monitor.config.routes import replica_url
+    from monitor.config.replicas import replica_url
 
     try:
         return tuple(map(replica_url, value)) if isinstance(value, tuple) else value and replica_url(value)
@@ -213,9 +214,17 @@ def _of_route(context: Context, name: str, sampling: Sampling) -> tuple[_Servers
     route = routes[name]
     if route.plain_twin is None:
         raise UsageError(f"route {name} has no plain_twin; a sweep needs a server without speculation to compare with")
-    replica, twin = target_of(route, route.replicas[0]), target_of(route, route.plain_twin)
+    replica, twin = target_of(route, _first_replica(route)), target_of(route, route.plain_twin)
     asked = replace(sampling_of(route), max_tokens=sampling.max_tokens)
     return _Servers(twin, (replica,), None, (), (), Path(), 0, route.engine), asked
+
+
+def _first_replica(route: Route) -> str:
+    from monitor.service.discovery import Replicas
+
+    replicas = Replicas([route])
+    asyncio.run(replicas.start())
+    return replicas.known(route)[0]
 
 
 def _prompts(domains: Sequence[str]) -> tuple[Prompt, ...]:

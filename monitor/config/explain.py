@@ -25,7 +25,7 @@ _NOT_A = {
     "tuple_type": "a list, such as [a, b]",
 }
 # Under these keys a wrong value may be a secret that was meant for another place.
-_NEVER_SHOWN = frozenset({"api_key", "headers", "url"})
+_NEVER_SHOWN = frozenset({"api_key", "headers", "http_sd", "url"})
 
 
 def explain(error: ValidationError, model: type[BaseModel], document: Document) -> list[Problem]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from monitor.config.alerting import Alerting, Log, Receiver, Resolve, Routing, Rule, Webhook
+from monitor.config.replicas import Discovery
 from monitor.config.routes import BaselinePolicy, Route, RoutesFile
 from monitor.config.secrets import Secret
 from monitor.config.settings import DeclaredIdentity, Settings, StandAside, Timeouts
@@ -54,6 +55,7 @@ def reference_markdown() -> str:
         "### routes\n",
         _ROUTE + "\n",
         _table({key: info for key, info in Route.model_fields.items() if key in route_only}),
+        _section(Discovery, "replicas"),
         _section(BaselinePolicy, "baseline"),
         "## alerting.yaml\n",
         _table(Alerting.model_fields),

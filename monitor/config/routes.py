@@ -1,52 +1,18 @@
 """`routes.yaml`: what is measured, and how."""
 
-import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
 
 from monitor.config.limits import MAX_RUNS, MAX_WEIGHT
+from monitor.config.replicas import ListedOrFound, Url
 from monitor.config.secrets import Secret, from_directory
 from monitor.config.settings import Settings
 from monitor.config.strict import Labels, Name, Names, Number, StrictModel, Text, Whole, at_least_one
-from monitor.core.address import shown_url
 
 RESERVED_LABELS = frozenset({"alertname", "domain", "replica", "route", "rule", "severity"})
-_BEYOND_THE_ROOT = re.compile(r"/(v1|metrics|health|version)(/.*)?$")
-
-
-def replica_url(url: str) -> str:
-    """The base URL of a server as it is stored: scheme and host in lower case, no slash at the end.
-
-    Raises ValueError for anything that is not the root (or a prefix) of an HTTP server, and for credentials in it.
-    """
-    shown = shown_url(url)
-    if url != url.strip() or any(character.isspace() for character in url):
-        raise ValueError(f"{shown!r} has white space in it")
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:  # its text repeats a part of the URL
-        raise ValueError(
-            f"{shown!r} is no URL, or its port is not one from 1 to 65535; write for example http://vllm-0:8000"
-        ) from None
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("a URL with a user or password in it is refused; use api_key or headers with a secret")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{shown!r} is not a server's address; write for example http://vllm-0:8000")
-    if parts.query or parts.fragment:
-        raise ValueError(f"{shown!r} has a query or fragment; write only the server's address")
-    path = parts.path.rstrip("/")
-    if found := _BEYOND_THE_ROOT.search(path):
-        raise ValueError(f"{shown!r} goes beyond the server's root; leave out {found[0]!r}")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "") + path
-
-
-Url = Annotated[StrictStr, AfterValidator(replica_url)]
 
 
 class Defaults(Settings):
@@ -73,9 +39,10 @@ class Route(Settings):
     """
 
     name: Name = Field(examples=["chat-prod"], description="Name of the route in history, metrics and alerts; unique.")
-    replicas: Annotated[tuple[Url, ...], AfterValidator(at_least_one)] = Field(
+    replicas: ListedOrFound = Field(
         examples=[["http://vllm-0:8000", "http://vllm-1:8000"]],
-        description="Base URLs of its vLLM servers, without `/v1`. A path before that is kept as a prefix.",
+        description="Base URLs of its vLLM servers, without `/v1`; a path before that is kept as a prefix. Or where "
+        "they are found: `{dns: URL}`, `{file_sd: PATH}` or `{http_sd: URL}`, [as below](#replicas).",
     )
     plain_twin: Url | None = Field(
         default=None,
@@ -112,18 +79,11 @@ class Route(Settings):
         description="Labels of the route in metrics and alerts; `match` in alerting.yaml selects by them. Unset: none.",
     )
 
-    @field_validator("replicas")
-    @classmethod
-    def _distinct(cls, replicas: tuple[str, ...]) -> tuple[str, ...]:
-        for position, replica in enumerate(replicas):
-            if replica in replicas[:position]:
-                raise ValueError(f"{replica!r} is listed twice")
-        return replicas
-
     @field_validator("plain_twin")
     @classmethod
     def _not_a_replica(cls, twin: str | None, info: ValidationInfo) -> str | None:
-        if twin is not None and twin in info.data.get("replicas", ()):
+        replicas = info.data.get("replicas")
+        if isinstance(replicas, tuple) and twin in replicas:
             raise ValueError(f"{twin!r} is one of the replicas; the plain twin is a server without speculation")
         return twin
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from urllib.parse import urlsplit
 
 import httpx
 from httpx_aiohttp import HttpxAiohttpClient
@@ -55,8 +56,9 @@ class Timeouts:
 class Target:
     """One replica: its base URL without `/v1`, and what requests to it carry.
 
-    `model` None: the only one it serves. `ca_file`: certificates (PEM) to trust besides the usual ones. The key and the
-    headers may be secrets and stay out of repr().
+    `model` None: the only one it serves. `ca_file`: certificates (PEM) to trust besides the usual ones. `server_name`
+    (`HOST` or `HOST:PORT`): whom requests and TLS are for, where the URL has only an address. The key and the headers
+    may be secrets and stay out of repr().
     """
 
     base_url: str
@@ -65,6 +67,7 @@ class Target:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     ca_file: Path | None = None
     timeouts: Timeouts = Timeouts()
+    server_name: str | None = None
 
 
 class Event(NamedTuple):
@@ -86,6 +89,7 @@ class Client:
         self.url = target.base_url.rstrip("/")
         self._timeouts = target.timeouts
         self._monotonic = monotonic
+        self._extensions = {} if target.server_name is None else {"sni_hostname": _host(target.server_name)}
         self._secrets = [secret for secret in (target.api_key, *target.headers.values()) if secret]
         self._http = HttpxAiohttpClient(
             headers=_headers(target),
@@ -106,7 +110,8 @@ class Client:
         url = self.url + path
         timeouts = Timeouts(first_token_seconds=LOOKUP_SECONDS, total_seconds=LOOKUP_SECONDS)
         patience = Patience(url, timeouts, lookup=True)
-        async with self._answer(self._http.build_request("GET", url), patience) as (response, _):
+        request = self._http.build_request("GET", url, extensions=self._extensions)
+        async with self._answer(request, patience) as (response, _):
             patience.progressed()
             with explained(url):
                 body = await patience.wait(response.aread())
@@ -133,7 +138,9 @@ class Client:
         url = self.url + path
         patience = Patience(url, self._timeouts)
         # Compression would hold events back until a block is full.
-        request = self._http.build_request("POST", url, json=dict(body), headers={"Accept-Encoding": "identity"})
+        request = self._http.build_request(
+            "POST", url, json=dict(body), headers={"Accept-Encoding": "identity"}, extensions=self._extensions
+        )
         async with self._answer(request, patience) as (response, sent_at):
             await self._require_stream(response, patience)
             arrivals = _Arrivals(response, patience, self._monotonic, sent_at)
@@ -251,8 +258,14 @@ def _split(reader: EventReader, received: bytes, url: str) -> list[bytes]:
         raise failure("not_openai", url, f"the stream has {error}") from None
 
 
+def _host(server_name: str) -> str:
+    return urlsplit(f"//{server_name}").hostname or server_name
+
+
 def _headers(target: Target) -> dict[str, str]:
     headers = dict(target.headers)
+    if target.server_name is not None:
+        headers.setdefault("Host", target.server_name)
     if target.api_key:
         headers["Authorization"] = f"Bearer {target.api_key}"
     for name, value in headers.items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from monitor.service.probes import speedup_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from monitor.config.routes import Route
     from monitor.prompts.sets import Prompt, PromptSet
@@ -41,7 +41,6 @@ def runs_per_hour(routes: Iterable[Route]) -> float:
     return sum(len(route.domains) * 3600 / route.every.total_seconds() for route in routes)
 
 
-def workers_for(routes: Sequence[Route]) -> int:
+def workers_for(replicas: int) -> int:
     """How many probes run at once when nobody says: a quarter of the replicas, from 8 to 32."""
-    replicas = len({replica for route in routes for replica in route.replicas})
     return min(MOST_WORKERS, max(LEAST_WORKERS, -(-replicas // REPLICAS_PER_WORKER)))

@@ -12,6 +12,7 @@ from monitor.engines.registry import ENGINES
 from monitor.errors import ConfigError, StoreError
 from monitor.probing.passive import ReplicaReader
 from monitor.service.complaint import Complaint
+from monitor.service.discovery import Replicas
 from monitor.service.probes import target_of
 from monitor.store.organic import store_organic
 
@@ -42,24 +43,46 @@ class PassiveReading:
         leads: Callable[[], bool],
         read_every_seconds: float = READ_EVERY_SECONDS,
         store_every_seconds: float = STORE_EVERY_SECONDS,
+        replicas: Replicas | None = None,
     ) -> None:
         self._database = database
         self._leads = leads
         self._read_every_seconds, self._store_every_seconds = read_every_seconds, store_every_seconds
         self._waiting: list[Organic] = []
         self._trouble = Complaint(logger, "organic readings wait to be stored", "organic readings are stored again")
-        self._readers = list(_readers(routes, now))
+        self._now = now
+        self._replicas = replicas or Replicas(routes)
+        self._routes = [route for route in routes if _is_readable(route)]
+        self._readers: set[ReplicaReader] = set()
 
     async def run(self) -> None:
         """Every replica by itself, spread over the minute: one that is slow or dead delays no other."""
         try:
             async with asyncio.TaskGroup() as group:
-                for reader in self._readers:
-                    group.create_task(self._read(reader))
+                for route in self._routes:
+                    group.create_task(self._follow(route, group))
                 group.create_task(self._keep())
         finally:
             with suppress(StoreError):
                 self._store()
+
+    async def _follow(self, route: Route, group: asyncio.TaskGroup) -> None:
+        """Reads the replicas that the route has, and from minute to minute those that it has by then."""
+        reading: dict[str, tuple[ReplicaReader, asyncio.Task[None]]] = {}
+        while True:
+            found = await self._replicas.look(route)
+            for replica in reading.keys() - set(found):
+                reader, task = reading.pop(replica)
+                task.cancel()
+                self._readers.remove(reader)
+                self._take(reader)
+            for replica in set(found) - reading.keys():
+                reader = ReplicaReader(route.name, target_of(route, replica), ENGINES[route.engine], self._now)
+                self._readers.add(reader)
+                reading[replica] = (reader, group.create_task(self._read(reader)))
+            if isinstance(route.replicas, tuple):
+                return
+            await asyncio.sleep(self._read_every_seconds)
 
     async def _read(self, reader: ReplicaReader) -> None:
         loop = asyncio.get_running_loop()
@@ -82,24 +105,26 @@ class PassiveReading:
                 self._trouble.raise_for(error)
 
     def _store(self) -> None:
-        self._waiting += [taken for reader in self._readers if (taken := reader.take()) is not None]
+        for reader in list(self._readers):
+            self._take(reader)
         del self._waiting[:-KEPT_ROWS]
         if self._waiting:
             with self._database.transaction() as connection:
                 store_organic(connection, self._waiting)
             self._waiting = []
 
+    def _take(self, reader: ReplicaReader) -> None:
+        taken = reader.take()
+        if taken is not None:
+            self._waiting.append(taken)
 
-def _readers(routes: Sequence[Route], now: Callable[[], datetime]) -> list[ReplicaReader]:
-    found = []
-    for route in routes:
-        if route.engine == "openai":
-            continue  # of its counters nothing is known
-        for replica in route.replicas:
-            try:
-                target = target_of(route, replica)
-            except ConfigError as error:
-                logger.warning("route %s is not read passively: %s", route.name, error)
-                break
-            found.append(ReplicaReader(route.name, target, ENGINES[route.engine], now))
-    return found
+
+def _is_readable(route: Route) -> bool:
+    if route.engine == "openai":
+        return False  # of its counters nothing is known
+    try:
+        target_of(route, "")
+    except ConfigError as error:
+        logger.warning("route %s is not read passively: %s", route.name, error)
+        return False
+    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import zlib
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from monitor.core.records import Identity, Reason, Run
 from monitor.errors import StoreError, UsageError
 from monitor.probing.replay import StandAside
 from monitor.service.complaint import Complaint
+from monitor.service.discovery import Replicas
 from monitor.service.jobs import ProbeJob, defer
 from monitor.service.probes import run_probe, sampling_of
 from monitor.service.speedups import SpeedupProber
@@ -45,6 +47,7 @@ class Prober:
         *,
         on_recorded: Callable[[Run, Recorded], None],
         now: Callable[[], datetime],
+        replicas: Replicas | None = None,
     ) -> None:
         self.database = database
         self.recorder = recorder
@@ -53,6 +56,7 @@ class Prober:
         self.now = now
         self.errors = 0
         self._speedups = SpeedupProber(database, now)
+        self.replicas = replicas or Replicas(recorder.routes.values())
 
     async def work(self, wanted: ProbeJob) -> None:
         """Makes and records the job's run. Raises StoreError when the database stays away for half an hour."""
@@ -74,6 +78,8 @@ class Prober:
         if route is None or prompt_set is None or wanted.domain not in route.domains:
             logger.info("job %s is dropped: %s/%s is no longer configured", wanted.key, wanted.route, wanted.domain)
             return
+        if await self._moved(route, wanted):
+            return
         if wanted.reason is Reason.SPEEDUP:
             await self._speedups.work(route, wanted, prompt_set)
             return
@@ -86,6 +92,16 @@ class Prober:
             detail = f"{run.waiting:.0f} requests waited for {route.stand_aside.give_up_after}"
             run = self._not_measured(route, wanted, prompt_set, "busy", detail)
         await self._record(wanted, run)
+
+    async def _moved(self, route: Route, job: ProbeJob) -> bool:
+        """Queues the job for a replica that is there where its own has left the route since: the route is judged."""
+        found = await self.replicas.look(route)
+        if isinstance(route.replicas, tuple) or job.replica in found or not found:
+            return False
+        replica = found[zlib.crc32(job.key.encode()) % len(found)]
+        logger.info("%s has left route %s: its probe of %s goes to %s", job.replica, job.route, job.domain, replica)
+        await asyncio.to_thread(self._defer, replace(job, replica=replica), None)
+        return True
 
     def _is_recorded(self, job: ProbeJob) -> bool:
         """Whether an earlier attempt at this job got as far as its run: then there is nothing left to measure."""

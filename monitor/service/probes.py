@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from monitor.core.records import Identity, Sampling
 from monitor.engines.registry import ENGINES
@@ -36,7 +37,16 @@ def target_of(route: Route, replica: str) -> Target:
             stall_seconds=limits.stall.total_seconds(),
             total_seconds=limits.total.total_seconds(),
         ),
+        server_name=_server_name(route, replica),
     )
+
+
+def _server_name(route: Route, replica: str) -> str | None:
+    """The name that a replica found by DNS is an address of; the plain twin has an address of its own."""
+    found = route.replicas
+    if isinstance(found, tuple) or found.dns is None or replica == route.plain_twin:
+        return None
+    return urlsplit(found.dns).netloc
 
 
 def _revealed(value: str | Secret) -> str:

@@ -15,6 +15,7 @@ from monitor.core.records import Reason
 from monitor.core.schedule import current_slot, replica_index
 from monitor.errors import StoreError
 from monitor.service.complaint import Complaint, Reminders
+from monitor.service.discovery import Replicas
 from monitor.service.jobs import ProbeJob, defer
 from monitor.store import queue, slots, verdicts
 
@@ -39,9 +40,12 @@ class Scheduler:
     `left_out` counts slots whose earlier probe was not even begun: the queue holds one of each, however slow a replica.
     """
 
-    def __init__(self, database: Database, routes: Sequence[Route], now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, database: Database, routes: Sequence[Route], now: Callable[[], datetime], replicas: Replicas | None = None
+    ) -> None:
         self.database = database
         self.routes = routes
+        self.replicas = replicas or Replicas(routes)
         self.now = now
         self.leads = False
         self.left_out = 0
@@ -117,12 +121,15 @@ class Scheduler:
     async def _catch_up(self) -> None:
         """Slots that came due while nobody led: the latest of each is queued now, earlier ones are gone."""
         await asyncio.to_thread(self._expire_trips)
+        for route in self.routes:
+            await self.replicas.look(route)
         for series in self._series():
             await asyncio.to_thread(self.queue_slot, *series)
 
     async def _fire(self, route: Route, domain: str, reason: Reason) -> None:
         """A slot that cannot be queued ends the lead: whoever leads next catches up on it."""
         try:
+            await self.replicas.look(route)
             await asyncio.to_thread(self.queue_slot, route, domain, reason)
         except Exception as error:  # noqa: BLE001  (APScheduler would log it and forget the slot)
             self._failed = error
@@ -138,9 +145,10 @@ class Scheduler:
         """
         every, name = _every(route, reason), _slot_name(domain, reason)
         slot = current_slot(route.name, name, every, self.now())
-        position = replica_index(slot, every, route.domains.index(domain), len(route.replicas))
+        replicas = self.replicas.known(route)
+        position = replica_index(slot, every, route.domains.index(domain), len(replicas))
         key = f"slot {route.name} {name} {slot.isoformat()}"
-        job = ProbeJob(key, route.name, domain, route.replicas[position], reason)
+        job = ProbeJob(key, route.name, domain, replicas[position], reason)
         with self.database.transaction() as connection:
             if not slots.take_slot(connection, route.name, name, slot):
                 return False

@@ -21,6 +21,7 @@ from monitor.config.load import check_secrets
 from monitor.errors import StoreError, UsageError
 from monitor.service.budget import workers_for
 from monitor.service.complaint import Complaint
+from monitor.service.discovery import Replicas
 from monitor.service.passive import PassiveReading
 from monitor.service.prober import Prober
 from monitor.service.recording import Recorder
@@ -59,7 +60,8 @@ def now() -> datetime:
 class Service:
     """Everything `serve` runs; `keep_alive`, when given, is called every two seconds to hold up an own Postgres.
 
-    With `closes_removed`, incidents of what this configuration does not have are closed at the start.
+    `replicas`, where routes.yaml says only where to find them, must have been found. With `closes_removed`,
+    incidents of what this configuration does not have are closed at the start.
     """
 
     def __init__(
@@ -76,8 +78,10 @@ class Service:
         on_started: Callable[[tuple[str, int]], None] | None = None,
         on_recorded: Callable[[Run, Recorded], None] | None = None,
         closes_removed: bool = True,
+        replicas: Replicas | None = None,
     ) -> None:
         check_secrets(config, os.environ)
+        replicas = replicas or Replicas(config.routes)
         self.config = config
         self.database = database
         self.keep_alive = keep_alive
@@ -89,11 +93,11 @@ class Service:
         self._closes_removed = closes_removed
         self.recorder = Recorder(config)
         self.sender = Sender(database, receivers or build_receivers(config.alerting), now)
-        self.scheduler = Scheduler(database, config.routes, now)
-        prober = Prober(database, self.recorder, prompt_sets, on_recorded=self._recorded, now=now)
-        concurrency = workers or workers_for(config.routes)
+        self.scheduler = Scheduler(database, config.routes, now, replicas)
+        prober = Prober(database, self.recorder, prompt_sets, on_recorded=self._recorded, now=now, replicas=replicas)
+        concurrency = workers or workers_for(replicas.number())
         self.worker = Worker(database, prober, concurrency=concurrency, grace_seconds=grace_seconds)
-        self.passive = PassiveReading(database, config.routes, now, lambda: self.scheduler.leads)
+        self.passive = PassiveReading(database, config.routes, now, lambda: self.scheduler.leads, replicas=replicas)
         self.stopping = asyncio.Event()
         self._measured = asyncio.Event()
 

@@ -1,12 +1,18 @@
 """What a route may say, and what it is told when it may not."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+<<<<<<< HEAD
 from monitor.config.routes import Route, RoutesFile, replica_url
+=======
+from monitor.config.replicas import Discovery, replica_url, targets_of
+from monitor.config.routes import Route
+>>>>>>> 0a37844 (Replicas found by DNS, file or HTTP: looked for before each run and each minute, the last known stay)
 from monitor.config.secrets import Secret
 
 REQUIRED: dict[str, Any] = {"name": "chat-prod", "replicas": ["http://vllm-0:8000"], "domains": ["coding", "math"]}
@@ -20,7 +26,8 @@ def refusal(**keys: Any) -> tuple[tuple[str | int, ...], str]:
     with pytest.raises(ValidationError) as caught:
         route(**keys)
     (error,) = caught.value.errors()
-    return error["loc"], error["msg"].removeprefix("Value error, ")
+    where = tuple(part for part in error["loc"] if not str(part).startswith("<"))  # as `explain` leaves them out
+    return where, error["msg"].removeprefix("Value error, ")
 
 
 def test_a_route_needs_only_a_name_and_a_replica() -> None:
@@ -94,6 +101,66 @@ def test_a_replica_is_listed_once() -> None:
 
 def test_a_route_has_at_least_one_replica() -> None:
     assert refusal(replicas=[])[0] == ("replicas",)
+
+
+@pytest.mark.parametrize(
+    ("where", "key"),
+    [
+        ({"dns": "http://VLLM.svc:8000/"}, "dns"),
+        ({"file_sd": "vllm.json"}, "file_sd"),
+        ({"http_sd": "https://inventory/vllm?cluster=a"}, "http_sd"),
+    ],
+)
+def test_instead_of_a_list_a_route_says_where_its_replicas_are_found(where: dict[str, str], key: str) -> None:
+    found = route(replicas=where).replicas
+    assert isinstance(found, Discovery)
+    assert found.key == key
+
+
+def test_what_is_shown_of_where_replicas_are_found_has_no_query() -> None:
+    assert Discovery(dns="http://VLLM.svc:8000/").shown == "http://vllm.svc:8000"
+    assert Discovery(http_sd="https://inventory/vllm?token=hidden").shown == "https://inventory/vllm?…"
+
+
+@pytest.mark.parametrize(
+    ("where", "location", "message"),
+    [
+        ({}, (), "give exactly one of dns, file_sd and http_sd"),
+        ({"dns": "http://a", "http_sd": "http://b"}, (), "give exactly one of dns, file_sd and http_sd"),
+        ({"dns": "vllm.svc"}, ("dns",), "'vllm.svc' is not a server's address; write for example http://vllm-0:8000"),
+        ({"http_sd": "inventory"}, ("http_sd",), "this is not an address; write for example http://inventory/vllm"),
+        ({"http_sd": "http://me:pw@b"}, ("http_sd",), "a URL with a user or password in it is refused"),
+    ],
+)
+def test_where_replicas_are_found_is_said_in_one_way(
+    where: dict[str, str], location: tuple[str, ...], message: str
+) -> None:
+    assert refusal(replicas=where) == (("replicas", *location), message)
+
+
+def test_targets_of_prometheus_are_replicas() -> None:
+    groups = [
+        {"targets": ["b:8000", "a:8000"]},
+        {"targets": ["c", "http://d/prefix/"], "labels": {"__scheme__": "https", "env": "prod"}},
+        {"targets": ["a:8000"]},
+    ]
+    assert targets_of(groups) == ("http://a:8000", "http://b:8000", "http://d/prefix", "https://c")
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"targets": ["a"]}, "is not a list of groups, such as [{targets: [vllm-0:8000]}]"),
+        (None, "is not a list of groups, such as [{targets: [vllm-0:8000]}]"),
+        (["a:8000"], "[0] has no list of texts named targets"),
+        ([{"targets": []}, {"targets": "a:8000"}], "[1] has no list of texts named targets"),
+        ([{"targets": ["a:8000/metrics"]}], "[0].targets: 'http://a:8000/metrics' goes beyond the server's root"),
+        ([{"targets": ["a"], "labels": {"__scheme__": 7}}], "[0].targets: '7://a' is not a server's address"),
+    ],
+)
+def test_another_shape_than_that_of_prometheus_is_refused(document: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        targets_of(document)
 
 
 def test_the_plain_twin_is_another_server_than_the_replicas() -> None:
