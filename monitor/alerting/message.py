@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.layout import clock, duration, labelled, these_runs, verbatim
-from monitor.core.format import change
+from monitor.core.format import change, replica_difference_text
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from monitor.core.judge import Verdict
+    from monitor.core.replicas import ReplicaDifference
 
 METRIC_NAMES = {"acceptance_length": "acceptance length", "tokens_per_step": "tokens per step"}
 RUNBOOK = "docs/alerts.md of Specwatch, “What to do”"
@@ -45,6 +46,7 @@ def incident_event(
     outputs: Mapping[str, Any] | None,
     last_bump: Mapping[str, Any] | None,
     other_changes: Mapping[str, float],
+    replica_difference: ReplicaDifference | None,
     external_url: str | None,
     runbook_url: str | None,
 ) -> dict[str, Any]:
@@ -72,6 +74,7 @@ def incident_event(
         "outputs": None if outputs is None else dict(outputs),
         "last_bump": None if last_bump is None else dict(last_bump),
         "other_changes": {name: other_changes[name] for name in sorted(other_changes) if name != domain},
+        "replica_difference": None if replica_difference is None else replica_difference.as_dict(),
         "link": None if external_url is None else f"{external_url}/incidents/{incident_id}",
         "runbook_url": runbook_url,
     }
@@ -178,6 +181,7 @@ def _firing_lines(document: Mapping[str, Any]) -> list[str]:
         *labelled("last good", _last_good(document)),
         *labelled("changed", _bump(document["last_bump"])),
         *_others(document["other_changes"]),
+        *_replicas(document["replica_difference"]),
         *_next_lines(document, steps),
         *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
     ]
@@ -188,6 +192,7 @@ def _resolved_lines(document: Mapping[str, Any]) -> list[str]:
         *_evidence_lines(document),
         *_history_lines(document),
         *_others(document["other_changes"]),
+        *_replicas(document["replica_difference"]),
         *_next_lines(document, []),
     ]
 
@@ -247,6 +252,10 @@ def _others(changes: Mapping[str, float]) -> list[str]:
     return (
         labelled("others", ", ".join(f"{name} {change(value)}" for name, value in changes.items())) if changes else []
     )
+
+
+def _replicas(difference: Mapping[str, Any] | None) -> list[str]:
+    return [] if difference is None else labelled("replicas", replica_difference_text(difference))
 
 
 def _bump(bump: Mapping[str, Any] | None) -> str:

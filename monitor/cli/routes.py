@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from monitor.cli.output import Column, emit, format_option, time_column
 from monitor.core.figures import mixed
-from monitor.core.format import NOTHING, change, figure
+from monitor.core.format import NOTHING, change, figure, replica_difference_text
 from monitor.core.standing import standing, worst_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from monitor.cli.context import Context
+    from monitor.core.replicas import ReplicaDifference
     from monitor.store.snapshot import Snapshot
 
 FIGURES = (
@@ -38,13 +40,16 @@ def routes(context: Context, format_: str) -> None:
     """Show every measured route and domain with its latest valid figures and open incidents.
 
     The state is 'ok' only where a rule judged the newest run; 'not judged' says there is no baseline to judge it by.
-    Where routes.yaml is found, a line 'mix' gives the route's own figure, weighted by the mix it declares.
+    Below the table: where one replica of a route differs from its others, which and how much. Where routes.yaml is
+    found, a line 'mix' gives the route's own figure, weighted by the mix it declares.
     """
+    from monitor.store.replicas import replica_difference
     from monitor.store.snapshot import snapshot
 
     with context.database() as database, database.transaction() as connection:
         found = snapshot(connection)
-    rows = _with_mixes([_row(found, *pair) for pair in found.pairs], context.mixes())
+        differences = {pair: replica_difference(connection, *pair) for pair in found.pairs}
+    rows = _with_mixes([_row(found, *pair, differences[pair]) for pair in found.pairs], context.mixes())
     columns = [
         Column("route", lambda row: row["route"]),
         Column("domain", lambda row: row["domain"]),
@@ -55,10 +60,11 @@ def routes(context: Context, format_: str) -> None:
         Column("source", lambda row: row["source"] or "none", once=True),
         Column("state", lambda row: row["state"]),
     ]
-    emit(rows, columns, format_, "no route has been measured yet; 'specwatch serve' does")
+    below = "\n".join(_difference_lines(row) for row in rows if row["replica_difference"] is not None)
+    emit(rows, columns, format_, "no route has been measured yet; 'specwatch serve' does", below)
 
 
-def _row(found: Snapshot, route: str, domain: str) -> dict[str, Any]:
+def _row(found: Snapshot, route: str, domain: str, difference: ReplicaDifference | None) -> dict[str, Any]:
     """The document of one route and domain: figures of its latest valid run, and how it stands."""
     latest = found.valid(route, domain)
     verdicts = [] if latest is None else found.verdicts.get(latest["id"], [])
@@ -69,7 +75,19 @@ def _row(found: Snapshot, route: str, domain: str) -> dict[str, Any]:
         verdicts=verdicts,
     )
     figures = {name: None if latest is None else latest[name] for name in FIGURES}
-    return {"route": route, "domain": domain, "state": state, "change": worst_change(verdicts), **figures}
+    return {
+        "route": route,
+        "domain": domain,
+        "state": state,
+        "change": worst_change(verdicts),
+        **figures,
+        "replica_difference": None if difference is None else difference.as_dict(),
+    }
+
+
+def _difference_lines(row: Mapping[str, Any]) -> str:
+    text = f"{row['route']} · {row['domain']}: {replica_difference_text(row['replica_difference'])}"
+    return textwrap.fill(text, 80, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
 
 
 def _with_mixes(rows: list[dict[str, Any]], mixes: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:

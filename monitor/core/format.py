@@ -40,6 +40,18 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def replica_difference_text(difference: Mapping[str, Any]) -> str:
+    """Which replica differs, and how much: only http://b: -24.1% (95 % interval …) of 2 other replicas."""
+    low, high = map(change, difference["change_interval"])
+    others = difference["others"]
+    parts = [
+        f"{'only ' if len(others) > 1 else ''}{difference['replica']}: {change(difference['change'])}",
+        f"(95 % interval {low} to {high}) against {count(len(others), 'other replica')},",
+        f"over {difference['prompts']} prompts, source {difference['source']}",
+    ]
+    return " ".join(parts)
+
+
 def survival_text(shares: Sequence[float] | None) -> str:
     """Survival by position, as fractions: .62 .36 .21."""
     return " ".join(_fraction(share) for share in shares or ()) or NOTHING

@@ -21,6 +21,7 @@ from monitor.core.outputs import changes
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob, defer
 from monitor.store import baselines, identities, incidents, outbox, runs, slots, verdicts
+from monitor.store.replicas import replica_difference
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -247,6 +248,7 @@ class Recorder:
             outputs=None if transition is life.Transition.RESOLVED else _outputs(connection, run, verdict),
             last_bump=identities.last_bump(connection, route.name),
             other_changes=verdicts.last_changes(connection, route.name, rule.name),
+            replica_difference=replica_difference(connection, route.name, run.domain),
             external_url=self.alerting.external_url,
             runbook_url=self.alerting.runbook_url,
         )

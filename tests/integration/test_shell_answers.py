@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -19,6 +19,8 @@ from monitor.store import baselines, incidents, runs, verdicts
 from tests.factories import DOMAIN, IDENTITY, ROUTE, START, make_run
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from monitor.store.database import Database
 
 
@@ -103,6 +105,37 @@ def test_a_route_whose_newest_run_is_invalid_says_why(database: Database) -> Non
         runs.store_run(connection, "one", make_run())
         runs.store_run(connection, "two", make_run(invalid_reason="unreachable"))
     assert standing_of(database) == ("unreachable", None)
+
+
+def stored_in_turn(connection: Connection, *lengths: tuple[str, float], **changes: Any) -> None:
+    """Runs on these replicas, one every 40 minutes."""
+    for number, (name, length) in enumerate(lengths):
+        at = START + number * timedelta(minutes=40)
+        runs.store_run(connection, f"turn {number}", make_run(length, replica=name, started_at=at, **changes))
+
+
+def test_routes_say_which_replica_differs(database: Database) -> None:
+    with database.transaction() as connection:
+        stored_in_turn(connection, ("http://a", 2.4), ("http://b", 1.8), ("http://c", 2.4), ("http://a", 2.4))
+    (row,) = json.loads(specwatch(database, "routes", "--format", "json").stdout)
+    found = row["replica_difference"]
+    assert (found["replica"], found["others"], found["prompts"]) == ("http://b", ["http://a", "http://c"], 24)
+    assert found["change"] == pytest.approx(-0.25)
+    shown = specwatch(database, "routes").stdout
+    assert "\nchat-prod · coding: only http://b: -25.0% (95 % interval " in shown
+    assert all(len(line) <= 80 for line in shown.splitlines()[-2:])
+
+
+def test_replicas_of_which_one_runs_something_else_are_not_compared(database: Database) -> None:
+    with database.transaction() as connection:
+        stored_in_turn(connection, ("http://a", 2.4), ("http://b", 1.8), ("http://a", 2.4))
+        other = replace(IDENTITY, version="0.30.0")
+        runs.store_run(
+            connection, "last", make_run(2.4, replica="http://c", identity=other, started_at=START + timedelta(hours=3))
+        )
+    (row,) = json.loads(specwatch(database, "routes", "--format", "json").stdout)
+    assert row["replica_difference"] is None
+    assert "only http" not in specwatch(database, "routes").stdout
 
 
 def test_a_saved_probe_of_few_prompts_is_invalid_and_makes_no_baseline(database: Database) -> None:

@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-<<<<<<< HEAD
-from monitor.config.routes import Route, RoutesFile, replica_url
-=======
 from monitor.config.replicas import Discovery, replica_url, targets_of
-from monitor.config.routes import Route
->>>>>>> 0a37844 (Replicas found by DNS, file or HTTP: looked for before each run and each minute, the last known stay)
+from monitor.config.routes import Route, RoutesFile
 from monitor.config.secrets import Secret
 
 REQUIRED: dict[str, Any] = {"name": "chat-prod", "replicas": ["http://vllm-0:8000"], "domains": ["coding", "math"]}

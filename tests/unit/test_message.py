@@ -15,6 +15,8 @@ from monitor.alerting.payload import webhook_body
 from monitor.core.incidents import Transition
 from monitor.core.judge import Line, Verdict, judge_confirmation, judge_resolution, judge_run
 from monitor.core.outputs import Changes
+from monitor.core.replicas import ReplicaDifference
+from monitor.core.statistics import paired_estimate
 from tests.factories import START, make_candidate, make_reference
 
 DRAFTER_BUMP = {
@@ -70,6 +72,7 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
         "outputs": None,
         "last_bump": DRAFTER_BUMP,
         "other_changes": {"math": -0.012, "coding": -0.2},
+        "replica_difference": None,
         "external_url": "https://specwatch.example.com",
         "runbook_url": "https://wiki.example.com/specwatch",
     }
@@ -244,11 +247,25 @@ def test_the_document_holds_everything_a_receiver_may_show() -> None:
         "outputs": None,
         "last_bump": DRAFTER_BUMP,
         "other_changes": {"math": -0.012},
+        "replica_difference": None,
         "link": "https://specwatch.example.com/incidents/12",
         "runbook_url": "https://wiki.example.com/specwatch",
         "summary": "PAGE chat-prod · coding: acceptance length 1.92, 20% below its baseline 2.40, "
         "since 2026-03-02 10:00:00 UTC",
     }
+
+
+def test_a_replica_that_differs_is_named_with_how_much() -> None:
+    estimate = paired_estimate([-0.22, -0.23] * 12, 0.015, 3)
+    difference = ReplicaDifference(
+        "http://b:8000", 34, ("http://a:8000", "http://c:8000"), (28, 36), "request", estimate
+    )
+    document = event(Transition.OPENED, confirmed(), replica_difference=difference)
+    assert document["replica_difference"]["run_id"] == 34
+    assert (
+        "  replicas   only http://b:8000: -20.1% (95 % interval -23.0% to -17.2%) against 2 other replicas, over\n"
+        "             24 prompts, source request\n"
+    ) in document["text"]
 
 
 def test_a_warning_is_called_a_warning_and_a_metric_by_its_name() -> None:
