@@ -109,15 +109,24 @@ def on_confirmed(
 
 
 def on_judged(
-    state: IncidentState, domain: str, rule: str, verdict: Verdict, runs_to_resolve: int, now: datetime
+    state: IncidentState,
+    domain: str,
+    rule: str,
+    verdict: Verdict,
+    runs_to_resolve: int,
+    now: datetime,
+    ill_elsewhere: bool = False,
 ) -> tuple[IncidentState, Transition | None]:
-    """A valid run of a broken domain, judged by the rule that broke it, counts towards its healing or restarts it."""
+    """A valid run of a broken domain, judged by the rule that broke it, counts towards its healing or restarts it.
+
+    `ill_elsewhere`: another replica was below the resolve line when last judged; the domain stays until it is well.
+    """
     broken = state.domains.get(domain)
     if broken is None or broken.rule != rule or verdict.outcome is Outcome.INVALID:
         return state, None
     well_runs = broken.well_runs + 1 if verdict.above_resolve_line else 0
     state = state.with_broken(domain, replace(broken, well_runs=well_runs).judged(verdict))
-    if well_runs < runs_to_resolve:
+    if well_runs < runs_to_resolve or ill_elsewhere:
         return state, None
     state = state.without({domain}, now)
     return state, None if state.domains else Transition.RESOLVED

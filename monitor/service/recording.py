@@ -10,15 +10,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.message import incident_event
 from monitor.alerting.receivers import receivers_for
+from monitor.config.replicas import Discovery
 from monitor.core import incidents as life
 from monitor.core import judge
 from monitor.core.figures import Aggregate, aggregate
 from monitor.core.outputs import changes
 from monitor.core.records import Reason
+from monitor.service.discovery import Replicas
 from monitor.service.jobs import ProbeJob, defer
 from monitor.store import baselines, identities, incidents, outbox, runs, slots, verdicts
 from monitor.store.replicas import replica_difference
@@ -31,8 +34,10 @@ if TYPE_CHECKING:
     from monitor.config.alerting import Rule
     from monitor.config.load import Config
     from monitor.config.routes import Route
-    from monitor.core.records import Run
+    from monitor.core.records import Identity, Run
 
+OPENED_BY_RUNS_WITHIN = timedelta(hours=1)
+"""How long the runs that open an incident may have waited for their turn, besides the time between them."""
 MOST_CONFIRMATIONS = 6
 """Confirmation runs queued per trip at most: two, and four more when some are invalid."""
 
@@ -52,7 +57,8 @@ class Recorded:
 class Recorder:
     """Records runs of the configured routes; holds no state between runs."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, replicas: Replicas | None = None) -> None:
+        self.replicas = replicas or Replicas(config.routes)
         self.alerting = config.alerting
         self.routes = {route.name: route for route in config.routes}
 
@@ -60,7 +66,7 @@ class Recorder:
         """All of the above; None when this job's run is stored already."""
         route = self.routes[run.route]
         slots.lock_route(connection, route.name)
-        previous = identities.last_identity(connection, route.name, run.replica)
+        previous = _previous_identity(connection, route, run.replica)
         run_id = runs.store_run(connection, job.key, run, job.trip_id)
         if run_id is None:
             return None
@@ -109,9 +115,23 @@ class Recorder:
         state = life.IncidentState()
         if found is not None:
             state = self._inherited(found[1], run.domain, rule)
-            state, transition = life.on_judged(state, run.domain, rule.name, verdict, self.alerting.resolve.runs, now)
+            ill = self._ill_elsewhere(connection, route, rule, run, found[0])
+            wanted = self.alerting.resolve.runs
+            state, transition = life.on_judged(state, run.domain, rule.name, verdict, wanted, now, bool(ill))
+            if ill and run.domain in state.domains and state.domains[run.domain].well_runs >= wanted:
+                key = f"heal {found[0]} {recorded.run_id}"
+                defer(connection, ProbeJob(key, route.name, run.domain, ill[0], Reason.CONFIRM))
             self._move(connection, route, rule, run, verdict, found, (state, transition), recorded, now)
         return verdict.outcome is judge.Outcome.TRIPPED and not life.covers(state, run.domain, rule.severity)
+
+    def _ill_elsewhere(self, connection: Connection, route: Route, rule: Rule, run: Run, incident_id: int) -> list[str]:
+        """The route's other replicas that were below the resolve line when last judged: one well replica heals none."""
+        others = set(self.replicas.known(route)) - {run.replica}
+        if not others:
+            return []
+        since = incidents.opened_at(connection, incident_id) - route.confirm_after[1] - OPENED_BY_RUNS_WITHIN
+        ill = verdicts.ill_replicas(connection, route.name, run.domain, rule.name, since)
+        return [replica for replica in ill if replica in others]
 
     def _inherited(self, state: life.IncidentState, domain: str, rule: Rule) -> life.IncidentState:
         """A domain broken by a rule that alerting.yaml has no more would never heal: this rule takes its place."""
@@ -133,6 +153,13 @@ class Recorder:
             return
         for number, delay in enumerate(route.confirm_after):
             self._queue_confirmation(connection, run, trip_id, number, run.finished_at + delay)
+        others = [replica for replica in self.replicas.known(route) if replica != run.replica]
+        if others:
+            # Without it the first alert could not say whether the other replicas are well.
+            beside = ProbeJob(
+                f"beside {trip_id}", route.name, run.domain, others[trip_id % len(others)], Reason.CONFIRM
+            )
+            defer(connection, beside, run.finished_at + route.confirm_after[0])
 
     def _queue_confirmation(self, connection: Connection, run: Run, trip_id: int, number: int, at: datetime) -> None:
         job = ProbeJob(
@@ -292,6 +319,14 @@ def _outputs(connection: Connection, run: Run, verdict: judge.Verdict) -> dict[s
         return None
     found = changes(run.samples, baselines.outputs_of(connection, verdict.baseline_id))
     return None if found is None else found.as_dict()
+
+
+def _previous_identity(connection: Connection, route: Route, replica: str) -> tuple[int, Identity] | None:
+    """What ran there before. A replica that was found and is new takes the place of another: a rollout is a change."""
+    previous = identities.last_identity(connection, route.name, replica)
+    if previous is None and isinstance(route.replicas, Discovery):
+        return identities.last_identity(connection, route.name, None)
+    return previous
 
 
 def _raised_from(found: tuple[int, life.IncidentState] | None, severity: str) -> str | None:

@@ -91,7 +91,7 @@ class Service:
         self._on_recorded = on_recorded
         self._run_log = RunLog(config.routes, now)
         self._closes_removed = closes_removed
-        self.recorder = Recorder(config)
+        self.recorder = Recorder(config, replicas)
         self.sender = Sender(database, receivers or build_receivers(config.alerting), now)
         self.scheduler = Scheduler(database, config.routes, now, replicas)
         prober = Prober(database, self.recorder, prompt_sets, on_recorded=self._recorded, now=now, replicas=replicas)

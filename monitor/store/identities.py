@@ -31,18 +31,20 @@ def store_identity(connection: Connection, identity: Identity, seen_at: datetime
     return connection.execute(select(identities.c.id).where(identities.c.hash == digest)).scalar_one()
 
 
-def last_identity(connection: Connection, route: str, replica: str) -> tuple[int, Identity] | None:
-    """The identity of this replica's latest run that measured anything, and its row.
+def last_identity(connection: Connection, route: str, replica: str | None) -> tuple[int, Identity] | None:
+    """The identity of this replica's latest run that measured anything, and its row; None: of any replica's.
 
     What that run could not see is taken from the runs before it, so that a version unknown once is not a change missed.
     """
     statement = (
         select(identities.c.id, identities.c.document)
         .join(runs, runs.c.identity_id == identities.c.id)
-        .where(runs.c.route == route, runs.c.replica == replica, runs.c.prompts_valid > 0)
+        .where(runs.c.route == route, runs.c.prompts_valid > 0)
         .order_by(runs.c.id.desc())
         .limit(REMEMBERED_RUNS)
     )
+    if replica is not None:
+        statement = statement.where(runs.c.replica == replica)
     rows = connection.execute(statement).all()
     if not rows:
         return None

@@ -157,6 +157,19 @@ def healing_runs(connection: Connection, route: str, domain: str, rule: str, cou
     return sorted(connection.execute(statement).scalars())
 
 
+def ill_replicas(connection: Connection, route: str, domain: str, rule: str, since: datetime) -> list[str]:
+    """Replicas whose latest run after `since` the rule found at or below the resolve line, sorted."""
+    statement = (
+        select(runs.c.replica, verdicts.c.document["above_resolve_line"].as_boolean().label("well"))
+        .ext(distinct_on(runs.c.replica))
+        .join(verdicts, verdicts.c.run_id == runs.c.id)
+        .where(runs.c.route == route, runs.c.domain == domain, runs.c.finished_at > since, verdicts.c.rule == rule)
+        .where(verdicts.c.trip_id.is_(None), verdicts.c.outcome != "invalid")
+        .order_by(runs.c.replica, runs.c.id.desc())
+    )
+    return [row.replica for row in connection.execute(statement) if row.well is False]
+
+
 def last_changes(connection: Connection, route: str, rule: str) -> dict[str, float]:
     """Domain → latest judged change of the route by this rule, as a fraction."""
     statement = (

@@ -418,6 +418,78 @@ def test_two_valid_runs_above_the_resolve_line_resolve_the_incident(well_story: 
     assert {d["receiver"] for d in incident["events"][1]["deliveries"]} == BOTH
 
 
+A, B, C = (f"http://vllm-{number}:8000" for number in range(3))
+"""A is REPLICA."""
+
+
+@pytest.fixture
+def three_replicas(database: Database) -> Story:
+    story = Story(database, make_config(make_route(replicas=[A, B, C])))
+    story.baseline()
+    return story
+
+
+def taken(story: Story, key: str) -> ProbeJob:
+    """The waiting job whose key begins so, taken from the queue."""
+    [due] = [job for job in story.jobs() if job["key"].startswith(key)]
+    story.query("DELETE FROM procrastinate_jobs WHERE id = :id", id=due["id"])
+    return ProbeJob.from_dict(due["job"])
+
+
+def test_the_first_alert_says_that_only_one_replica_fell(three_replicas: Story) -> None:
+    story = three_replicas
+    story.run(WELL, replica=B)
+    story.run(WELL, replica=C)
+    story.run(DROPPED, replica=A)
+    beside = taken(story, "beside")
+    assert beside.replica in (B, C)
+    assert (beside.reason, beside.trip_id) == (Reason.CONFIRM, None)
+    story.run(WELL, job=beside, reason=Reason.CONFIRM, replica=beside.replica)
+    story.confirm(replica=A)
+    [(incident_id, _)] = story.confirm(replica=A).transitions
+    [event] = story.get_incident(incident_id)["events"]
+    assert event["replica_difference"]["replica"] == A
+    assert f"  replicas   only {A}: -20.0% " in event["text"]
+
+
+def test_where_the_other_replicas_fell_too_no_replica_is_blamed(three_replicas: Story) -> None:
+    story = three_replicas
+    story.run(WELL, replica=B)
+    story.run(WELL, replica=C)
+    story.run(DROPPED, replica=A)
+    beside = taken(story, "beside")
+    story.run(DROPPED, job=beside, reason=Reason.CONFIRM, replica=beside.replica)
+    story.confirm(replica=A)
+    [(incident_id, _)] = story.confirm(replica=A).transitions
+    [event] = story.get_incident(incident_id)["events"]
+    assert event["replica_difference"] is None
+    assert "  replicas " not in event["text"]
+
+
+def test_well_replicas_do_not_heal_the_one_that_is_ill_and_it_is_looked_at_again(three_replicas: Story) -> None:
+    story = three_replicas
+    incident_id = story.incident(replica=A)
+    assert story.run(WELL, replica=B).transitions == []
+    assert [job["key"] for job in story.jobs() if job["key"].startswith("heal")] == []
+    assert story.run(WELL, replica=C).transitions == []
+    again = taken(story, "heal")
+    assert again.replica == A
+    assert story.run(DROPPED, job=again, reason=Reason.CONFIRM, replica=A).transitions == []
+    for replica in (B, C):
+        assert story.run(WELL, replica=replica).transitions == []
+    again = taken(story, "heal")
+    healed = story.run(WELL, job=again, reason=Reason.CONFIRM, replica=A)
+    assert healed.transitions == [(incident_id, Transition.RESOLVED)]
+
+
+def test_a_replica_that_has_left_the_route_keeps_no_incident_open(three_replicas: Story) -> None:
+    story = three_replicas
+    incident_id = story.incident(replica=A)
+    story.recorder = Recorder(make_config(make_route(replicas=[B, C])))
+    story.run(WELL, replica=B)
+    assert story.run(WELL, replica=C).transitions == [(incident_id, Transition.RESOLVED)]
+
+
 def test_runs_between_the_drop_and_the_resolve_line_keep_the_incident_open(well_story: Story) -> None:
     incident_id = well_story.incident()
     for length in (WELL, WELL * 0.91, WELL, WELL * 0.91):
@@ -530,6 +602,16 @@ def test_a_replica_is_compared_only_with_its_own_past(story: Story) -> None:
     story.run()
     other = story.run(replica="http://vllm-1:8000", identity=replace(IDENTITY, version="0.30.0"))
     assert other.bump_id is None
+
+
+def test_a_found_replica_that_is_new_is_compared_with_what_the_route_ran_before(database: Database) -> None:
+    found = make_route(replicas={"dns": "http://vllm.svc:8000"})
+    story = Story(database, make_config(found))
+    story.run(replica="http://10.0.0.1:8000")
+    assert story.run(replica="http://10.0.0.2:8000").bump_id is None
+    rolled_out = replace(IDENTITY, version="0.30.0")
+    assert story.run(replica="http://10.0.0.3:8000", identity=rolled_out).bump_id is not None
+    assert story.run(replica="http://10.0.0.4:8000", identity=rolled_out).bump_id is None
 
 
 def test_a_run_that_measured_nothing_is_no_bump(story: Story) -> None:

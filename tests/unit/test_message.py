@@ -263,8 +263,8 @@ def test_a_replica_that_differs_is_named_with_how_much() -> None:
     document = event(Transition.OPENED, confirmed(), replica_difference=difference)
     assert document["replica_difference"]["run_id"] == 34
     assert (
-        "  replicas   only http://b:8000: -20.1% (95 % interval -23.0% to -17.2%) against 2 other replicas, over\n"
-        "             24 prompts, source request\n"
+        "  replicas   only http://b:8000: -20.1% (95 % interval -23.0% to -17.2%) against 2 other replicas,\n"
+        "             over 24 prompts, source request\n"
     ) in document["text"]
 
 
