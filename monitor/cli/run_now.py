@@ -48,13 +48,15 @@ def run_now(
     within --timeout. What is queued stays queued.
     """
     from monitor.service.asking import ask
+    from monitor.service.discovery import replicas_now
 
     found = _route(context, route)
     wanted = _domains(found, domains)
-    if replica is not None and replica not in found.replicas:
-        raise UsageError(f"{replica} is not a replica of {route}; there are: {', '.join(found.replicas)}")
+    replicas = replicas_now(found)
+    if replica is not None and replica not in replicas:
+        raise UsageError(f"{replica} is not a replica of {route}; there are: {', '.join(replicas)}")
     with context.database() as database:
-        jobs, served = ask(database, found, wanted, replica, datetime.now(UTC))
+        jobs, served = ask(database, found, wanted, replicas, replica, datetime.now(UTC))
         for job in jobs:
             click.echo(f"queued {job.route} · {job.domain} on {job.replica}")
         if not served:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from monitor.cli.context import Context
-    from monitor.config.routes import Route
     from monitor.core.records import Sampling
     from monitor.core.sweep import Sweep
     from monitor.probing.client import Target
@@ -206,6 +205,7 @@ def _named(
 def _of_route(context: Context, name: str, sampling: Sampling) -> tuple[_Servers, Sampling]:
     """The route's first replica and its plain twin, asked as its probes ask. Raises ConfigError, UsageError."""
     from monitor.errors import UsageError
+    from monitor.service.discovery import replicas_now
     from monitor.service.probes import sampling_of, target_of
 
     routes = {route.name: route for route in context.load_config().routes}
@@ -214,17 +214,9 @@ def _of_route(context: Context, name: str, sampling: Sampling) -> tuple[_Servers
     route = routes[name]
     if route.plain_twin is None:
         raise UsageError(f"route {name} has no plain_twin; a sweep needs a server without speculation to compare with")
-    replica, twin = target_of(route, _first_replica(route)), target_of(route, route.plain_twin)
+    replica, twin = target_of(route, replicas_now(route)[0]), target_of(route, route.plain_twin)
     asked = replace(sampling_of(route), max_tokens=sampling.max_tokens)
     return _Servers(twin, (replica,), None, (), (), Path(), 0, route.engine), asked
-
-
-def _first_replica(route: Route) -> str:
-    from monitor.service.discovery import Replicas
-
-    replicas = Replicas([route])
-    asyncio.run(replicas.start())
-    return replicas.known(route)[0]
 
 
 def _prompts(domains: Sequence[str]) -> tuple[Prompt, ...]:

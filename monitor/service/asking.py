@@ -23,15 +23,22 @@ LOOK_EVERY_SECONDS = 0.5
 
 
 def ask(
-    database: Database, route: Route, domains: Sequence[str], replica: str | None, now: datetime
+    database: Database,
+    route: Route,
+    domains: Sequence[str],
+    replicas: Sequence[str],
+    replica: str | None,
+    now: datetime,
 ) -> tuple[list[ProbeJob], bool]:
     """Queues a probe of each domain; with it, whether any process lives that takes probes from this queue.
 
-    `replica`: where; None: where each domain's current slot went, so that asking again an hour later visits others.
+    `replica`: where; None: where of the route's `replicas` each domain's current slot went, so that asking again an hour later visits others.
     """
     number = uuid.uuid4().hex[:12]
     jobs = [
-        ProbeJob(f"asked {number} {domain}", route.name, domain, replica or _due(route, domain, now), Reason.ASKED)
+        ProbeJob(
+            f"asked {number} {domain}", route.name, domain, replica or _due(route, domain, replicas, now), Reason.ASKED
+        )
         for domain in domains
     ]
     with database.transaction() as connection:
@@ -40,9 +47,9 @@ def ask(
         return jobs, queue.worker_lives(connection, STALLED_AFTER_SECONDS)
 
 
-def _due(route: Route, domain: str, now: datetime) -> str:
+def _due(route: Route, domain: str, replicas: Sequence[str], now: datetime) -> str:
     slot = current_slot(route.name, domain, route.every, now)
-    return route.replicas[replica_index(slot, route.every, route.domains.index(domain), len(route.replicas))]
+    return replicas[replica_index(slot, route.every, route.domains.index(domain), len(replicas))]
 
 
 class Nobody(Exception):  # noqa: N818  (it is no error of the program)

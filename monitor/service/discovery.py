@@ -128,6 +128,13 @@ class Replicas:
         return self._files[path][1]
 
 
+def replicas_now(route: Route) -> tuple[str, ...]:
+    """The route's replicas, for a command that runs once. Raises ConfigError where none is found."""
+    replicas = Replicas([route])
+    asyncio.run(replicas.start())
+    return replicas.known(route)
+
+
 def _parsed(text: str, *, is_json: bool) -> tuple[str, ...]:
     try:
         return targets_of(json.loads(text) if is_json else yaml.safe_load(text))
