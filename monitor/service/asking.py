@@ -32,7 +32,8 @@ def ask(
 ) -> tuple[list[ProbeJob], bool]:
     """Queues a probe of each domain; with it, whether any process lives that takes probes from this queue.
 
-    `replica`: where; None: where of the route's `replicas` each domain's current slot went, so that asking again an hour later visits others.
+    `replica`: where; None: where of the route's `replicas` each domain's current slot went, so that asking
+    again an hour later visits others.
     """
     number = uuid.uuid4().hex[:12]
     jobs = [
