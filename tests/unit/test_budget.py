@@ -6,17 +6,18 @@ import pytest
 
 from monitor.prompts.sets import bundled_directory, load_prompt_sets
 from monitor.service.budget import runs_per_hour, tokens_per_hour, workers_for
+from monitor.service.discovery import Replicas
 from tests.factories import make_route
 
 
 @pytest.mark.parametrize(("replicas", "workers"), [(1, 8), (32, 8), (33, 9), (100, 25), (128, 32), (1000, 32)])
 def test_a_quarter_of_the_replicas_is_probed_at_once_from_8_to_32(replicas: int, workers: int) -> None:
-    assert workers_for([make_route(replicas=[f"http://vllm-{n}:8000" for n in range(replicas)])]) == workers
+    assert workers_for(replicas) == workers
 
 
 def test_a_replica_of_two_routes_counts_once() -> None:
     replicas = [f"http://vllm-{n}:8000" for n in range(40)]
-    assert workers_for([make_route("a", replicas=replicas), make_route("b", replicas=replicas)]) == 10
+    assert Replicas([make_route("a", replicas=replicas), make_route("b", replicas=replicas)]).number() == 40
 
 
 def test_tokens_are_those_of_every_turn_and_runs_those_of_every_domain() -> None:
