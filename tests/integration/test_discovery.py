@@ -237,7 +237,7 @@ async def test_slots_go_round_the_replicas_that_are_there_by_then(database: Data
     for number, answer in enumerate([("10.0.0.1", "10.0.0.2")] * 2 + [("10.0.0.3", "10.0.0.4", "10.0.0.5")] * 3):
         names.answer = answer
         now = START + number * route.every
-        await scheduler._fire(route, "coding")
+        await scheduler._fire(route, "coding", Reason.SCHEDULED)
         with database.transaction() as connection:
             queued.append(newest_job(connection)["replica"])
     assert sorted(queued[:2]) == ["http://10.0.0.1:8000", "http://10.0.0.2:8000"]
