@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.layout import clock, duration, labelled, these_runs, verbatim
-from monitor.core.format import change, replica_difference_text
+from monitor.core.format import by_source, change, replica_difference_text
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
@@ -161,10 +161,11 @@ def _resolution(document: Mapping[str, Any]) -> str:
 
 def _against_baseline(verdict: Mapping[str, Any]) -> str:
     change = verdict["change"]
+    value = f"{verdict['value']:.2f}{by_source(verdict.get('source'))}"
     if abs(change) < 0.005:
-        return f"{verdict['value']:.2f}, level with its baseline {verdict['baseline_value']:.2f}"
+        return f"{value}, level with its baseline {verdict['baseline_value']:.2f}"
     side = "below" if change < 0 else "above"
-    return f"{verdict['value']:.2f}, {abs(change):.0%} {side} its baseline {verdict['baseline_value']:.2f}"
+    return f"{value}, {abs(change):.0%} {side} its baseline {verdict['baseline_value']:.2f}"
 
 
 def _firing_lines(document: Mapping[str, Any]) -> list[str]:
@@ -234,7 +235,7 @@ def _history_lines(document: Mapping[str, Any]) -> list[str]:
 def _worst(worst: Mapping[str, Any] | None) -> str:
     if worst is None:
         return ""
-    figures = f"{worst['value']:.2f} of {worst['baseline_value']:.2f}"
+    figures = f"{worst['value']:.2f} of {worst['baseline_value']:.2f}{by_source(worst.get('source'))}"
     return f", at worst {change(worst['change'])} ({figures}, {these_runs(worst['run_ids'])})"
 
 

@@ -46,6 +46,8 @@ def _alert(incident_id: int, document: Mapping[str, Any], severity: str, ends_at
         "domains": ", ".join(document["domains"] or document.get("involved") or [document["domain"]]),
         "transition": document["transition"],
     }
+    if source := document.get("source"):
+        annotations["source"] = source
     runbook = document.get("runbook_url")
     return {
         "status": "firing" if ends_at is None else "resolved",

@@ -131,10 +131,9 @@ def _print(document: Mapping[str, Any], sweep: Mapping[str, Any]) -> None:
         click.echo()
     rows = document["draft_lengths"]
     lengths = list(rows[0]["speedup_by_draft_length"]) if rows else []
-    in_use = str(document["k"])
     columns = [Column("conc.", lambda row: str(row["concurrency"]), right=True)]
     for length in lengths:
-        heading = f"K={length}" + (" measured" if length == in_use else " modelled")
+        heading = f"K={length} {rows[0]['basis_by_draft_length'][length]}"
         columns.append(Column(heading, lambda row, n=length: _speedup(row, n), right=True))  # type: ignore[misc]
     columns.append(Column("sure to", lambda row: f"±{row['doubt_ratio']:.0%}", right=True))
     emit(rows, columns, "table", "")

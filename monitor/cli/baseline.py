@@ -105,8 +105,8 @@ def _line(made: dict[str, Any], *, approved: bool) -> str:
     few = "" if runs >= RECOMMENDED_RUNS else f" ({RECOMMENDED_RUNS} are recommended)"
     state = "approved" if approved else f"not approved: 'specwatch baseline approve {made['id']}'"
     length = figure("acceptance_length", made["acceptance_length_geometric_mean"])
-    head = f"baseline {made['id']} of {made['route']} · {made['domain']}: AL {length} (geometric mean"
-    return f"{head} over {count(made['prompts'], 'prompt')}), {count(runs, 'run')}{few}, {state}"
+    head = f"baseline {made['id']} of {made['route']} · {made['domain']}: AL {length} by {made['source']}"
+    return f"{head} (geometric mean over {count(made['prompts'], 'prompt')}), {count(runs, 'run')}{few}, {state}"
 
 
 @baseline.command()

@@ -68,6 +68,7 @@ def show_sweeps(documents: Sequence[Mapping[str, Any]], format_: str) -> None:
         for warning in dict.fromkeys(_warnings(document)):
             click.echo(f"warning: {warning}", err=True)
     if len(documents) > 1:
+        click.echo("speedup side by side, measured\n")
         emit(_side_by_side_rows(documents), _comparison_columns(documents), format_, "")
 
 
@@ -81,7 +82,8 @@ def _heading(document: Mapping[str, Any]) -> str:
     return (
         f"{names} against plain {plain}\n"
         f"model {document['model']}, K {NOTHING if k is None else k}, from {prompts} prompts, "
-        f"{points[0]['repeats'] if points else 0} passes a point, {order}; ratios with 95 % intervals"
+        f"{points[0]['repeats'] if points else 0} passes a point, {order};\n"
+        "ratios are measured, with 95 % intervals"
     )
 
 
@@ -138,6 +140,7 @@ def _point_columns(points: Sequence[Mapping[str, Any]]) -> list[Column]:
         Column("speedup", lambda point: ratio_text(point["speedup"]), right=True),
         Column("┊ is 1.00", plot, whole=True),
         Column("AL", lambda point: figure("acceptance_length", point["speculative"]["acceptance_length"]), right=True),
+        Column("source", lambda point: point["speculative"]["source"] or "none", once=True),
         Column("break-even", lambda point: figure("", point["break_even_acceptance_length"]), right=True),
         Column("tok/s", pair("tokens_per_second", "tokens_per_second"), right=True),
         Column("TTFT", pair("ttft_seconds", "ttft_seconds", "p50"), right=True),

@@ -56,12 +56,19 @@ def _domains(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name}{worst}" + (" (left)" if row["state"] == "open" and domain.get("left_at") else "")
 
 
+def _sources(row: Mapping[str, Any]) -> str:
+    """Of the worst changes."""
+    worst = [domain["worst"] for domain in row["domains"].values() if domain.get("worst")]
+    return ", ".join(sorted({one["source"] for one in worst if one.get("source")})) or NOTHING
+
+
 COLUMNS = [
     Column("id", lambda row: str(row["id"]), right=True),
     Column("route", lambda row: row["route"]),
     Column("severity", lambda row: row["severity"]),
     Column("state", lambda row: row["state"]),
     Column("domains, at worst", lambda row: ", ".join(_domains(row)) or NOTHING),
+    Column("source", _sources, once=True),
     Column("opened", lambda row: local_time(row["opened_at"]), whole=True),
     Column("resolved", lambda row: local_time(row["resolved_at"]), whole=True),
 ]

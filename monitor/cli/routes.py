@@ -30,6 +30,7 @@ FIGURES = (
     "survival",
     "tokens_per_step",
     "coverage",
+    "acceptance_by_source",
 )
 
 

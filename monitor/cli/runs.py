@@ -113,6 +113,9 @@ def _print_run(found: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> None
             f"source {found['source'] or 'none'}",
         )
     )
+    if by_source := found["acceptance_by_source"]:
+        lengths = (f"AL {figure('acceptance_length', length)} by {source}" for source, length in by_source.items())
+        click.echo(wrapped("sources", *_listed(lengths)))
     click.echo(
         f"  counts    steps {found['steps']}, drafted {NOTHING if found['drafted'] is None else found['drafted']}, "
         f"accepted {found['accepted']}, completion tokens {found['completion_tokens']}"
@@ -168,6 +171,7 @@ SAMPLE_COLUMNS = [
     Column("accepted", lambda row: str(row["accepted"]), right=True),
     Column("tokens", lambda row: str(row["completion_tokens"]), right=True),
     Column("TTFT", lambda row: figure("ttft_seconds_p50", row["ttft_seconds"]), right=True),
+    Column("source", lambda row: row["source"] or "none", once=True),
     Column("finish", lambda row: row["finish_reason"] or NOTHING, once=True),
     Column("result", lambda row: row["invalid_reason"] or "ok", once=True),
 ]

@@ -138,6 +138,9 @@ def draft_length_table(found: Acceptance, at: Sequence[Load]) -> list[dict[str, 
             "speedup_by_draft_length": {
                 str(length): speedup_at(found.survival, found.coverage, found.k, load, length) for length in lengths
             },
+            "basis_by_draft_length": {
+                str(length): "measured" if length == found.k else "modelled" for length in lengths
+            },
             "doubt_ratio": load.doubt_ratio,
         }
         for load in at

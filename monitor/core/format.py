@@ -16,7 +16,7 @@ def figure(metric: str, value: float | None) -> str:
     """The value of a named figure with its unit; a dash when there is none."""
     if value is None:
         return NOTHING
-    if metric.startswith(("acceptance_rate", "coverage")):
+    if metric.startswith(("acceptance_rate", "coverage", "merged_ratio")):
         return f"{value:.1%}"
     if metric.endswith("seconds_per_token"):
         return f"{value * 1000:.2f} ms"
@@ -50,6 +50,11 @@ def replica_difference_text(difference: Mapping[str, Any]) -> str:
         f"over {difference['prompts']} prompts, source {difference['source']}",
     ]
     return " ".join(parts)
+
+
+def by_source(source: str | None) -> str:
+    """What follows a figure outside a table: ` by request`; nothing where an earlier version did not keep it."""
+    return f" by {source}" if source else ""
 
 
 def survival_text(shares: Sequence[float] | None) -> str:
@@ -123,7 +128,8 @@ def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str]
     if worst := domain.get("worst"):
         value, before = (figure(worst["metric"], worst[key]) for key in ("value", "baseline_value"))
         run_ids = ", ".join(map(str, worst["run_ids"]))
-        parts.append(f"at worst {change(worst['change'])}, {value} of {before} (runs {run_ids})")
+        by = by_source(worst.get("source"))
+        parts.append(f"at worst {change(worst['change'])}, {value} of {before}{by} (runs {run_ids})")
     parts += [f"joined {time_text(joined)}"] if joined else []
     parts.append(f"left {time_text(left)}" if left else "still broken")
     return f"  {name}: {'; '.join(parts)}"

@@ -40,6 +40,8 @@ class Worst:
     value: float
     baseline_value: float
     run_ids: tuple[int, ...]
+    source: str | None = None
+    """None in an incident of an earlier version."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,14 @@ class BrokenDomain:
         """The domain with this verdict's figure on record when it is its worst."""
         if verdict.estimate is None or verdict.value is None or verdict.baseline_value is None:
             return self
-        found = Worst(verdict.metric, verdict.estimate.change, verdict.value, verdict.baseline_value, verdict.run_ids)
+        found = Worst(
+            verdict.metric,
+            verdict.estimate.change,
+            verdict.value,
+            verdict.baseline_value,
+            verdict.run_ids,
+            verdict.source,
+        )
         known = self.worst
         if known is not None and known.metric == found.metric and known.change <= found.change:
             return self

@@ -103,6 +103,7 @@ class Verdict:
     """The outcome with everything needed to show why and to recompute it.
 
     `value` and `baseline_value` are geometric means over the shared prompts, so that their ratio is the change.
+    `source`: of the counts on both sides; None where nothing was compared.
     """
 
     outcome: Outcome
@@ -115,6 +116,7 @@ class Verdict:
     value: float | None = None
     baseline_value: float | None = None
     above_resolve_line: bool | None = None
+    source: str | None = None
     judge_version: int = JUDGE_VERSION
 
     def as_dict(self) -> dict[str, Any]:
@@ -127,6 +129,7 @@ class Verdict:
             "drop": self.drop,
             "baseline_id": self.baseline_id,
             "run_ids": list(self.run_ids),
+            "source": self.source,
             "value": self.value,
             "baseline_value": self.baseline_value,
             "prompts": None if estimate is None else estimate.n,
@@ -210,6 +213,7 @@ def _judged(
         value=baseline_value * math.exp(estimate.mean),
         baseline_value=baseline_value,
         above_resolve_line=estimate.mean > line.resolve_log,
+        source=reference.comparability.source,
     )
 
 

@@ -140,7 +140,7 @@ class Point:
     def as_dict(self) -> dict[str, Any]:
         """The one JSON shape of a point (docs/json.md)."""
         ratios = {name: _ratio_dict(getattr(self, name)) for name in ("speedup", "ttft_speedup", "total_speedup")}
-        return {**asdict(self), **ratios, "warnings": list(self.warnings)}
+        return {**asdict(self), **ratios, "basis": "measured", "warnings": list(self.warnings)}
 
 
 def point(

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", int, float)
 
 MIN_DECODE_STEPS = 4
+MERGED = "merged_chunks"
 MERGED_LIMIT_RATIO = 0.05
-"""Share of merged chunks from which a sample of source `stream` is invalid: merging always flatters."""
+"""Share of merged chunks from which a sample or a run of source `stream` is invalid: merging always flatters."""
 CONTAMINATED = "contaminated"
 MAX_CONTAMINATION_RATIO = 0.01
 """Tokens of others per token of ours in a window of the counters, above which a sample is invalid."""
@@ -201,7 +202,7 @@ def _fault_of_stream(answers: Sequence[Answer], reading: Reading, advice: str) -
         return "tokens_not_steps", f"its chunks hold one token each, which shows nothing of its steps; {advice}"
     merged, chunks = merged_chunks(answers, reading.k), sum(len(answer.chunk_tokens) for answer in answers)
     if merged > MERGED_LIMIT_RATIO * chunks:
-        return "merged_chunks", f"{merged} of {chunks} chunks hold more tokens than one step; {advice}"
+        return MERGED, f"{merged} of {chunks} chunks hold more tokens than one step; {advice}"
     return None
 
 

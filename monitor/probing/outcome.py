@@ -12,6 +12,8 @@ from monitor.engines.counters import Change
 from monitor.engines.counts import (
     CONTAMINATED,
     MAX_CONTAMINATION_RATIO,
+    MERGED,
+    MERGED_LIMIT_RATIO,
     Reading,
     contamination_text,
     foreign_tokens,
@@ -19,6 +21,7 @@ from monitor.engines.counts import (
     sample_of,
     show_steps,
 )
+from monitor.engines.merging import Merging, merging
 from monitor.probing.crosscheck import drafted_share
 from monitor.probing.drafting import Drafting
 
@@ -89,18 +92,24 @@ class Outcome:
     def samples(self, attempts: Sequence[Attempt]) -> tuple[Sample, ...]:
         """One sample per attempt, in their order.
 
-        Where others disturbed half of the prompts, none is reported: what is left came about by luck.
+        Where others disturbed half of the prompts, or the stream merges too many steps, none is reported: what is left
+        came about by luck.
         """
         reading = self.reading(attempts)
         samples = tuple(self._sample(attempt, reading, self._wrong_kind(attempts)) for attempt in attempts)
         disturbed = sum(sample.invalid_reason == CONTAMINATED for sample in samples)
-        if not disturbed or 2 * disturbed < len(samples):
-            return samples
-        why = self._contamination(attempts)
-        return tuple(
-            replace(sample, invalid_reason=CONTAMINATED, invalid_detail=why) if sample.valid else sample
-            for sample in samples
-        )
+        if disturbed and 2 * disturbed >= len(samples):
+            return _all_invalid(samples, CONTAMINATED, self._contamination(attempts))
+        found = self._merging(attempts, reading)
+        if found is not None and found.is_clear and found.merged_ratio > MERGED_LIMIT_RATIO:
+            return _all_invalid(samples, MERGED, f"{self.url}: {found.text()}; {self.advice}")
+        return samples
+
+    def _merging(self, attempts: Sequence[Attempt], reading: Reading) -> Merging | None:
+        """Of a stream whose chunks are steps and are counted as such."""
+        if reading.source is not Source.STREAM or self.plain or not reading.chunks_are_steps:
+            return None
+        return merging([answer for attempt in attempts for answer in attempt.answers], reading.k)
 
     def _wrong_kind(self, attempts: Sequence[Attempt]) -> tuple[str, str] | None:
         """Reason and detail when the server speculates and should not, or the other way round."""
@@ -179,6 +188,8 @@ class Outcome:
             found.append("nothing here shows whether the server speculates, and perhaps not its load")
         if reading.source is Source.STREAM and self.speculates is not False and not self.plain:
             found += self._about_streams(attempts, reading, merged_chunks(answers, reading.k))
+            merged = self._merging(attempts, reading)
+            found += [merged.text()] if merged is not None and merged.is_clear else []
             found += self._about_unused_counters(attempts)
         if reading.source is Source.COUNTERS and self.wish == "auto":
             found.append(f"counts are those of the whole server, around one prompt at a time; {self.advice}")
@@ -192,7 +203,7 @@ class Outcome:
         found = [] if self.wish == "stream" else [f"counts are estimated from the stream; {self.advice}"]
         found += self._drafting(attempts, self.identity(attempts)).warnings() if reading.chunks_are_steps else []
         if reading.k is None:
-            found.append("K is unknown: merged chunks cannot be recognised")
+            found.append("K is unknown: merged chunks can be told by their times alone")
         if merged:
             chunks = count(merged, "chunk")
             found.append(f"{chunks} held more tokens than one step makes: left out of acceptance")
@@ -205,6 +216,13 @@ class Outcome:
             return []
         faults = [str(window) for window in read if not isinstance(window, Change)]
         return [f"the server's counters are no use: {faults[0] if faults else self._contamination(attempts)}"]
+
+
+def _all_invalid(samples: Sequence[Sample], reason: str, detail: str) -> tuple[Sample, ...]:
+    """Those that are valid; the others keep their own reason."""
+    return tuple(
+        replace(sample, invalid_reason=reason, invalid_detail=detail) if sample.valid else sample for sample in samples
+    )
 
 
 def _own_and_foreign(attempt: Attempt) -> tuple[int, int]:

@@ -148,9 +148,14 @@ def run_document(row: Row[Any]) -> dict[str, Any]:
         "sampling": row.sampling,
         "regime": row.regime,
         "warnings": row.warnings,
-        "acceptance_by_source": row.acceptance_by_source,
+        "acceptance_by_source": _best_first(row.acceptance_by_source),
         **_aggregate(row).as_dict(),
     }
+
+
+def _best_first(by_source: dict[str, float]) -> dict[str, float]:
+    """In the order of Source, which JSONB does not keep."""
+    return {source.value: by_source[source] for source in Source if source in by_source}
 
 
 def candidate(connection: Connection, run_id: int, metric: str, measured: Sequence[Sample] | None = None) -> Candidate:

@@ -71,7 +71,8 @@ def verdicts_of(connection: Connection, run_ids: Sequence[int]) -> dict[int, lis
     statement = select(verdicts).where(verdicts.c.run_id.in_(run_ids)).order_by(verdicts.c.id)
     found: dict[int, list[dict[str, Any]]] = {}
     for row in connection.execute(statement):
-        document = {"id": row.id, "rule": row.rule, "judged_at": row.judged_at.isoformat(), **row.document}
+        head = {"id": row.id, "rule": row.rule, "judged_at": row.judged_at.isoformat(), "source": None}
+        document = {**head, **row.document}  # rows of earlier versions have no source
         found.setdefault(row.run_id, []).append(document)
     return found
 

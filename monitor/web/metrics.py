@@ -76,6 +76,18 @@ class _SnapshotCollector(Collector):
             for position, share in enumerate(run["survival"]):
                 survival.add_metric([run["route"], run["domain"], run["source"], str(position)], share)
         yield survival
+        yield self._by_source()
+
+    def _by_source(self) -> Metric:
+        family = GaugeMetricFamily(
+            "specwatch_acceptance_length_by_source",
+            "Acceptance length of the latest valid run's answers by each source that has it, token-weighted.",
+            labels=["route", "domain", "source"],
+        )
+        for run in self.snapshot.valid_runs:
+            for source, length in run["acceptance_by_source"].items():
+                family.add_metric([run["route"], run["domain"], source], length)
+        return family
 
     def _routes(self) -> Metric:
         family = GaugeMetricFamily(

@@ -113,6 +113,25 @@ class TestStream:
             run = await run_of(url, prompt_set(4))
         assert run.invalid_reason == "merged_chunks"
 
+    async def test_merged_chunks_too_small_to_prove_it_are_estimated_by_their_time(self):
+        """Nearly every pair of steps fits into K + 1 tokens here, so that no sample is invalid by itself."""
+        weak = Drafter(default_acceptance=(0.4,), num_speculative_tokens=8, prompt_spread_ratio=0.0)
+        runs = []
+        for chance in (0.0, 0.15):
+            server = SimulatedServer(ServerConfig(per_request_counts="none", drafter=weak, dev_mode=True))
+            server.behave(step_time_seconds=0.06, merge_probability=chance)
+            with server.run_in_thread() as url:
+                runs.append(await run_of(url, prompt_set(24), concurrency=24))
+        none, many = runs
+        assert none.invalid_reason is None
+        assert aggregate("coding", none.samples).acceptance_length == pytest.approx(1.67, abs=0.1)
+        assert many.invalid_reason == "merged_chunks"
+        assert aggregate("coding", many.samples).acceptance_length is None
+        (share, too_many) = map(float, re.findall(r"about ([\d.]+)%", many.invalid_detail or ""))
+        # 2 percent of the chunks hold three steps, which the estimate leaves out; a busy machine hides some more.
+        assert 6 < share < 18
+        assert 6 < too_many < 18
+
     async def test_a_declared_lookup_method_has_no_acceptance_length(self):
         server = SimulatedServer(ServerConfig(per_request_counts="none", drafter=Drafter(method="ngram")))
         with server.run_in_thread() as url:

@@ -247,7 +247,7 @@ def test_the_message_tells_since_when_the_first_bad_run_started_and_when_the_dom
     assert event["since"] == started_at.isoformat()
     assert event["last_good_run"]["run_id"] == good.run_id
     assert event["text"].splitlines()[0] == (
-        "PAGE chat-prod · coding: acceptance length 1.92, 20% below its baseline 2.40, "
+        "PAGE chat-prod · coding: acceptance length 1.92 by request, 20% below its baseline 2.40, "
         f"since {started_at:%Y-%m-%d %H:%M:%S} UTC"
     )
 

@@ -237,3 +237,15 @@ def test_tables_of_names_of_ordinary_length_fit_a_terminal_of_80_columns(databas
     for command in (("routes",), ("runs",), ("baseline", "list"), ("history", ROUTE, "--group-by", "day")):
         shown = specwatch(database, *command).stdout
         assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80, shown
+
+
+def test_what_each_source_says_of_a_run_is_shown_with_it_and_with_its_route(database: Database) -> None:
+    lengths = {"request": 2.4, "stream": 2.389, "counters": 2.4}
+    with database.transaction() as connection:
+        run_id = runs.store_run(connection, "one", make_run(acceptance_by_source=lengths))
+        bare = runs.store_run(connection, "two", make_run(domain="math"))
+    shown = specwatch(database, "run", "show", str(run_id)).stdout
+    assert "  sources   AL 2.40 by request, AL 2.39 by stream, AL 2.40 by counters\n" in shown
+    assert "sources" not in specwatch(database, "run", "show", str(bare)).stdout
+    (coding, math) = json.loads(specwatch(database, "routes", "--format", "json").stdout)
+    assert (coding["acceptance_by_source"], math["acceptance_by_source"]) == (lengths, {})

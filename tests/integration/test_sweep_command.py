@@ -80,7 +80,7 @@ def test_the_table_fits_a_terminal_and_csv_has_a_row_for_each_point(plain, specu
     options = ("--plain", plain, "--speculative", speculative, "--concurrency", "1,2", *QUICK)
     table = sweep(*options).stdout
     rows = list(csv.DictReader(io.StringIO(sweep(*options, "--format", "csv").stdout)))
-    assert "2 passes a point, passes interleaved; ratios with 95 % intervals" in table
+    assert "2 passes a point, passes interleaved;\nratios are measured, with 95 % intervals" in table
     assert re.search(r"^ +1 +\d\.\d\d \[\d\.\d\d, \d\.\d\d\] ", table, re.MULTILINE)
     assert "\ncrossover: " in table
     assert max(map(len, table.splitlines())) <= 100

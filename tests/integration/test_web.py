@@ -54,6 +54,17 @@ async def test_the_metrics_page_has_the_latest_figures_and_the_route_s_own(
     assert found["specwatch_runs_total"] == 3.0
 
 
+async def test_the_metrics_page_has_what_each_source_says_of_the_latest_run(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    with database.transaction() as connection:
+        store_run(connection, "one", make_run(2.5, acceptance_by_source={"request": 2.5, "stream": 2.45}))
+    page = (await client.get("/metrics")).text
+    of_one = f'domain="{DOMAIN}",route="{ROUTE}"'
+    assert f'specwatch_acceptance_length_by_source{{{of_one},source="request"}} 2.5\n' in page
+    assert f'specwatch_acceptance_length_by_source{{{of_one},source="stream"}} 2.45\n' in page
+
+
 async def test_the_link_of_a_message_leads_to_its_incident(client: httpx.AsyncClient, database: Database) -> None:
     with database.transaction() as connection:
         state = IncidentState({DOMAIN: BrokenDomain("acceptance-drop", "page")})

@@ -51,6 +51,7 @@ def exported() -> set[str]:
         **dict.fromkeys(("acceptance_length", "acceptance_length_prompt_mean", "tokens_per_step"), 2.0),
         **dict.fromkeys(("acceptance_rate", "coverage"), 0.5),
         "survival": [0.5],
+        "acceptance_by_source": {"request": 2.0},
     }
     run |= {"valid": True, "finished_at": "2026-03-02T10:00:00+00:00"}
     snapshot = Snapshot([run], [], {}, [{"route": "x", "severity": "page"}], {("x", "dead"): 1})

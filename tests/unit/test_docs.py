@@ -175,6 +175,7 @@ def test_every_key_of_the_web_hook_is_shown() -> None:
         "domains": ["coding"],
         "severity": "page",
         "transition": "opened",
+        "source": "request",
         "link": None,
     }
     body = webhook_body("hook", 1, event, None)

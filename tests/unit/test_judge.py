@@ -71,6 +71,7 @@ def test_a_verdict_shows_what_it_rests_on() -> None:
         "drop": 0.15,
         "baseline_id": 7,
         "run_ids": [31],
+        "source": "request",
         "value": pytest.approx(2.0),
         "baseline_value": pytest.approx(2.5),
         "prompts": 24,

@@ -81,7 +81,8 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
 
 def test_an_opened_incident_says_how_much_since_when_what_changed_and_what_to_do() -> None:
     assert event(Transition.OPENED, confirmed())["text"] == (
-        "PAGE chat-prod · coding: acceptance length 1.92, 20% below its baseline 2.40, since 2026-03-02 10:00:00 UTC\n"
+        "PAGE chat-prod · coding: acceptance length 1.92 by request, 20% below its baseline 2.40, "
+        "since 2026-03-02 10:00:00 UTC\n"
         "  evidence   -20.0% (95 % interval -21.7% to -18.2%) in geometric means over 24 prompts, runs 31,\n"
         "             33, 34, baseline 7, source request\n"
         "  rule       acceptance-drop: acceptance_length down 15%; replica http://vllm-0:8000\n"
@@ -127,7 +128,7 @@ def test_an_updated_incident_names_the_domain_that_broke_now() -> None:
     )
     assert document["domains"] == ["coding", "math"]
     assert document["text"] == (
-        "PAGE, NOW ALSO chat-prod · math: acceptance length 1.92, 20% below its baseline 2.40, "
+        "PAGE, NOW ALSO chat-prod · math: acceptance length 1.92 by request, 20% below its baseline 2.40, "
         "since 2026-03-02 10:00:00 UTC\n"
         "  evidence   -20.0% (95 % interval -21.7% to -18.2%) in geometric means over 24 prompts, runs 31,\n"
         "             33, 34, baseline 7, source request\n"
@@ -153,7 +154,7 @@ def test_a_resolved_incident_says_how_it_stands_how_long_it_lasted_and_what_it_w
         other_changes={},
     )
     assert document["text"] == (
-        "RESOLVED chat-prod · coding: acceptance length is back at 2.40, level with its baseline 2.40, "
+        "RESOLVED chat-prod · coding: acceptance length is back at 2.40 by request, level with its baseline 2.40, "
         "after 2 h 5 min\n"
         "  evidence   0.0% (95 % interval -2.5% to +2.6%) in geometric means over 24 prompts, runs 41, 42,\n"
         "             baseline 7, source request\n"
@@ -250,7 +251,7 @@ def test_the_document_holds_everything_a_receiver_may_show() -> None:
         "replica_difference": None,
         "link": "https://specwatch.example.com/incidents/12",
         "runbook_url": "https://wiki.example.com/specwatch",
-        "summary": "PAGE chat-prod · coding: acceptance length 1.92, 20% below its baseline 2.40, "
+        "summary": "PAGE chat-prod · coding: acceptance length 1.92 by request, 20% below its baseline 2.40, "
         "since 2026-03-02 10:00:00 UTC",
     }
 
@@ -271,17 +272,17 @@ def test_a_replica_that_differs_is_named_with_how_much() -> None:
 def test_a_warning_is_called_a_warning_and_a_metric_by_its_name() -> None:
     verdict = judge_run(make_candidate(1.92), make_reference(2.4), Line("tokens_per_step", 0.125))
     document = event(Transition.OPENED, verdict, severity="warning")
-    assert document["summary"].startswith("WARNING chat-prod · coding: tokens per step 1.92, 20% below")
+    assert document["summary"].startswith("WARNING chat-prod · coding: tokens per step 1.92 by request, 20% below")
     assert "acceptance-drop: tokens_per_step down 12.5%;" in document["text"]
 
 
 @pytest.mark.parametrize(
     ("length", "words"),
     [
-        (2.4, "2.40, level with its baseline 2.40"),
-        (2.39, "2.39, level with its baseline 2.40"),
-        (2.35, "2.35, 2% below its baseline 2.40"),
-        (2.64, "2.64, 10% above its baseline 2.40"),
+        (2.4, "2.40 by request, level with its baseline 2.40"),
+        (2.39, "2.39 by request, level with its baseline 2.40"),
+        (2.35, "2.35 by request, 2% below its baseline 2.40"),
+        (2.64, "2.64 by request, 10% above its baseline 2.40"),
     ],
 )
 def test_a_healed_domain_is_compared_with_its_baseline_in_words(length: float, words: str) -> None:

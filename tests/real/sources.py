@@ -1,0 +1,90 @@
+"""What every source says of one server's acceptance length, on a quiet server and beside other clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from monitor.core.figures import aggregate
+from monitor.core.records import Identity
+from tests.real.client import requests_running
+from tests.real.product import METHODS, background_clients, eventually, replayed
+
+if TYPE_CHECKING:
+    from monitor.core.records import Run
+    from monitor.prompts.sets import PromptSet
+    from tests.real.servers import RealServer
+    from tests.real.tables import Tables
+
+CLIENTS = (0, 4, 16)
+"""Background clients: none is a quiet server."""
+OUR_OWN = 4
+"""Prompts of ours in flight beside them."""
+PROMPTS = 16
+"""More than 500 steps, from where a run says of its sources that they disagree."""
+REFUSED_PROMPTS = 3
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One load: a run of source `request` with what the other sources say of its answers; under load, `counters`."""
+
+    clients: int
+    asked: Run
+    counted: Run | None = None
+
+    @property
+    def request(self) -> float:
+        return self.asked.acceptance_by_source["request"]
+
+    @property
+    def stream(self) -> float | None:
+        return self.asked.acceptance_by_source.get("stream")
+
+    @property
+    def counters(self) -> float | None:
+        return self.asked.acceptance_by_source.get("counters")
+
+    @property
+    def stream_says_that_it_differs(self) -> bool:
+        return any("source stream disagrees" in warning for warning in self.asked.warnings)
+
+
+def seen_at_every_load(server: RealServer, prompts: PromptSet) -> list[Seen]:
+    """In the order of CLIENTS; the same prompts each time."""
+    return [_seen(server, prompts, clients) for clients in CLIENTS]
+
+
+def run_of(server: RealServer, prompts: PromptSet, source: str, limit: int = PROMPTS) -> Run:
+    declared = Identity(method=METHODS[server.kind])
+    options = {"source": source, "limit": limit, "declared_identity": declared, "concurrency": OUR_OWN}
+    (found,) = replayed(server.base_url, [prompts], **options)
+    return found
+
+
+def _seen(server: RealServer, prompts: PromptSet, clients: int) -> Seen:
+    if not clients:
+        return Seen(0, run_of(server, prompts, "request"))
+    with background_clients(server.base_url, clients):
+        eventually(lambda: requests_running(server.base_url) >= clients - 1, "the background clients are at work")
+        asked = run_of(server, prompts, "request")
+        return Seen(clients, asked, run_of(server, prompts, "counters", REFUSED_PROMPTS))
+
+
+def add_to_table(tables: Tables, server: RealServer, found: list[Seen], alone: Run | None) -> None:
+    """One table a method: a row for each load, and what the stream `alone` is read as."""
+    title = f"real vLLM: acceptance length by source and load, {METHODS[server.kind]}"
+    drafter = {"drafter": server.drafter.name if server.drafter else server.kind}
+    for seen in found:
+        tables.add(
+            title,
+            **drafter,
+            clients=seen.clients,
+            request=seen.request,
+            stream=seen.stream,
+            counters="refused" if seen.counted is not None and seen.counters is None else seen.counters,
+            stream_says="it differs" if seen.stream_says_that_it_differs else None,
+        )
+    if alone is not None:
+        says = f"{aggregate(alone.domain, alone.samples).tokens_per_step or 0:.3f} tokens per step, which is not AL"
+        tables.add(title, **drafter, clients=0, stream_says=says)
