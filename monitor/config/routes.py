@@ -79,6 +79,11 @@ class Route(Settings):
         description="Labels of the route in metrics and alerts; `match` in alerting.yaml selects by them. Unset: none.",
     )
 
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The replicas that are written in the file; those that are found are known only to who looks for them."""
+        return self.replicas if isinstance(self.replicas, tuple) else ()
+
     @field_validator("plain_twin")
     @classmethod
     def _not_a_replica(cls, twin: str | None, info: ValidationInfo) -> str | None:
@@ -141,7 +146,7 @@ class RoutesFile(StrictModel):
     @field_validator("routes")
     @classmethod
     def _distinct_names(cls, routes: tuple[Route, ...]) -> tuple[Route, ...]:
-        replicas = {replica: route.name for route in routes for replica in route.replicas}
+        replicas = {replica: route.name for route in routes for replica in route.listed}
         for route in routes:
             if route.plain_twin in replicas:
                 raise ValueError(

@@ -133,7 +133,7 @@ class Demo:
                 forget_route(connection, route.name)
 
     def _simulate(self, stack: ExitStack, route: Route) -> SimulatedServer:
-        port = urlsplit(_listed(route)[0]).port or 80
+        port = urlsplit(route.listed[0]).port or 80
         settings = ServerConfig(
             model=route.model or "demo",
             target=Target("demo/target"),
@@ -202,11 +202,7 @@ class Demo:
         click.echo(f"{time.monotonic() - self.started:6.1f} s  {text}")
 
 
-def _listed(route: Route) -> tuple[str, ...]:
-    return route.replicas if isinstance(route.replicas, tuple) else ()
-
-
 def _is_simulated(route: Route) -> bool:
     """A route of this name elsewhere is somebody's own: it is probed, never simulated nor forgotten."""
-    hosts = [urlsplit(replica).hostname for replica in _listed(route)]
+    hosts = [urlsplit(replica).hostname for replica in route.listed]
     return route.name.startswith(PREFIX) and hosts == ["127.0.0.1"]
