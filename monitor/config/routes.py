@@ -140,14 +140,20 @@ class RoutesFile(StrictModel):
 
     @field_validator("routes")
     @classmethod
-    def _distinct_names(cls, routes: tuple[Route, ...]) -> tuple[Route, ...]:
-        replicas = {replica: route.name for route in routes for replica in route.replicas}
+    def _twins_are_nobody_s_replicas(cls, routes: tuple[Route, ...]) -> tuple[Route, ...]:
+        listed = [route for route in routes if isinstance(route.replicas, tuple)]
+        replicas = {str(replica): route.name for route in listed for replica in route.replicas}
         for route in routes:
             if route.plain_twin in replicas:
                 raise ValueError(
                     f"{route.plain_twin!r}, the plain twin of {route.name}, is a replica of "
                     f"{replicas[route.plain_twin]}; a plain twin does not speculate and is nobody's replica"
                 )
+        return routes
+
+    @field_validator("routes")
+    @classmethod
+    def _distinct_names(cls, routes: tuple[Route, ...]) -> tuple[Route, ...]:
         names = [route.name for route in routes]
         for position, name in enumerate(names):
             if name in names[:position]:

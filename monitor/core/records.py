@@ -20,8 +20,9 @@ class Source(enum.StrEnum):
 
 
 class Reason(enum.StrEnum):
-    """Why a run was made. `confirm` also: on another replica beside a confirmation, or to see whether an ill one is well.
+    """Why a run was made.
 
+    `confirm` also: on another replica beside a confirmation, or to see whether an ill one is well.
     `speedup`: a replica is measured beside its plain twin, which is no run of its own.
     """
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from monitor.service.probes import speedup_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from monitor.config.routes import Route
     from monitor.prompts.sets import Prompt, PromptSet
