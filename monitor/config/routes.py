@@ -145,7 +145,7 @@ class RoutesFile(StrictModel):
 
     @field_validator("routes")
     @classmethod
-    def _distinct_names(cls, routes: tuple[Route, ...]) -> tuple[Route, ...]:
+    def _twins_are_nobody_s_replicas(cls, routes: tuple[Route, ...]) -> tuple[Route, ...]:
         replicas = {replica: route.name for route in routes for replica in route.listed}
         for route in routes:
             if route.plain_twin in replicas:
@@ -153,6 +153,11 @@ class RoutesFile(StrictModel):
                     f"{route.plain_twin!r}, the plain twin of {route.name}, is a replica of "
                     f"{replicas[route.plain_twin]}; a plain twin does not speculate and is nobody's replica"
                 )
+        return routes
+
+    @field_validator("routes")
+    @classmethod
+    def _distinct_names(cls, routes: tuple[Route, ...]) -> tuple[Route, ...]:
         names = [route.name for route in routes]
         for position, name in enumerate(names):
             if name in names[:position]:
