@@ -74,7 +74,7 @@ def run_line(run: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]], note
     Says `ok` only where a rule judged it; and why it was made, unless it was due.
     """
     parts = [f"run {run['id']}", f"{run['route']} · {run['domain']}"]
-    parts += [f"AL {figure('acceptance_length', run['acceptance_length'])}"]
+    parts += [f"AL {figure('acceptance_length', run['acceptance_length'])}{by_source(run['source'])}"]
     parts += [f"{run['prompts_valid']}/{run['prompts_total']}"]
     judged = [verdict for verdict in verdicts if verdict["change"] is not None]
     if judged:

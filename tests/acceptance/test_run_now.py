@@ -30,7 +30,8 @@ def test_a_run_that_is_asked_for_is_made_judged_and_told(
     queued, line = asked.stdout.splitlines()
     assert queued == f"queued chat-0 · coding on {home.urls[0]}"
     assert re.fullmatch(
-        r"run 3  chat-0 · coding  AL \d\.\d\d  14/14  [+-]?\d+\.\d% vs baseline \d  asked  (ok|tripped)", line
+        r"run 3  chat-0 · coding  AL \d\.\d\d by request  14/14  [+-]?\d+\.\d% vs baseline \d  asked  (ok|tripped)",
+        line,
     )
     assert rows(database, "SELECT reason, domain, valid FROM runs WHERE id = 3") == [("asked", "coding", True)]
     assert rows(database, "SELECT count(*) FROM verdicts WHERE run_id = 3") == [(1,)]

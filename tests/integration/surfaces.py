@@ -72,7 +72,7 @@ def nameless_in_text(text: str) -> list[str]:
     """
     found, above = [], ""
     for paragraph in re.split(r"\n\s*\n", text.strip()):
-        if IN_WORDS.search(paragraph) and NUMBER.search(paragraph) and not SOURCE.search(above + paragraph):
+        if IN_WORDS.search(paragraph) and NUMBER.search(paragraph) and not SOURCE.search(f"{above}\n{paragraph}"):
             found.append(paragraph)
         found += _nameless_rows(paragraph)
         above = "" if "──" in paragraph else paragraph
@@ -90,10 +90,12 @@ def _nameless_rows(paragraph: str) -> list[str]:
 
 
 def nameless_series(page: str) -> list[str]:
-    """Series of figures without a source among their labels."""
+    """Series of figures whose labels have neither a source nor a basis."""
     return [
         f"{sample.name}{sample.labels}"
         for family in text_string_to_metric_families(page)
         for sample in family.samples
-        if FIGURES.search(family.name.removeprefix("specwatch_")) and sample.labels.get("source") not in SOURCES
+        if FIGURES.search(family.name.removeprefix("specwatch_"))
+        and not {sample.labels.get("source"), sample.labels.get("basis")} & {*SOURCES}
+        and not family.name.endswith("_timestamp_seconds")
     ]

@@ -18,6 +18,7 @@ from monitor.cli import cli
 from monitor.cli.export import PROFILE, SUFFIXES
 from monitor.cli.reference import commands
 from monitor.core.figures import GROUPINGS
+from monitor.core.format import run_line
 from monitor.core.organic import Organic
 from monitor.core.records import Reason, Source
 from monitor.service.jobs import ProbeJob
@@ -25,7 +26,7 @@ from monitor.service.recording import Recorder
 from monitor.sim.behaviour import Behaviour
 from monitor.sim.model import Drafter
 from monitor.sim.server import ServerConfig, SimulatedServer
-from monitor.store import incidents
+from monitor.store import incidents, runs, verdicts
 from monitor.store.organic import store_organic
 from monitor.web.app import build_app
 from tests.factories import DOMAIN, REPLICA, ROUTE, START, make_config, make_route, make_run
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from monitor.store.database import Database
 
-QUICK = ("--prompts", "12", "--max-tokens", "24", "--concurrency", "12", "--domain", "math", "--domain", "coding")
+QUICK = ("--prompts", "12", "--max-tokens", "24", "--concurrency", "6", "--domain", "math", "--domain", "coding")
 CURVE = ("--prompts", "12", "--max-tokens", "24", "--repeats", "1", "--concurrency", "6")
 BATCHES_COST = Behaviour(step_time_seconds=0.003, token_time_seconds=0.0005)
 SHOWS_FIGURES: dict[str, list[tuple[str, ...]]] = {
@@ -55,13 +56,15 @@ SHOWS_FIGURES: dict[str, list[tuple[str, ...]]] = {
     "reference import": [("{golden}",)],
     "reference list": [()],
     "advise": [("chat",)],
+    "speedup": [(), ("chat",)],
 }
 """Every command that prints figures, with the ways to ask it."""
 NONE = {
-    "serve": "its log has the messages",
-    "demo": "prints the messages",
+    "serve": "its log has messages and a line for each run",
+    "demo": "prints messages and a line for each run",
     "export": "prints none; its files have a test of their own",
     "run": "a group",
+    "run now": "with --wait the lines of serve's log, which have a test of their own",
     "baseline": "a group",
     "baseline approve": "names baselines",
     "reference": "a group",
@@ -197,7 +200,7 @@ def test_every_figure_of_every_command_names_its_source(surfaces: Surfaces) -> N
         assert said.strip(), (command, arguments)
         if missing := nameless(said, format_):
             found[f"{command} {' '.join(arguments)}"] = missing
-    assert found == {}
+    assert found == {}, json.dumps(found, indent=1, ensure_ascii=False)
 
 
 async def test_every_figure_of_every_page_names_its_source(surfaces: Surfaces) -> None:
@@ -224,6 +227,15 @@ def test_every_figure_of_every_message_names_its_source(surfaces: Surfaces) -> N
         assert nameless_in_text(event["summary"]) == nameless_in_text(event["text"]) == []
         for alert in webhook_body("hook", surfaces.incident, event, None)["alerts"]:
             assert alert["annotations"]["source"] == "request"
+
+
+def test_the_line_of_a_run_names_its_source(surfaces: Surfaces) -> None:
+    with surfaces.database.transaction() as connection:
+        found = runs.list_runs(connection, ROUTE, None, 50)
+        lines = [run_line(run, verdicts.list_verdicts(connection, run["id"])) for run in found]
+    assert any("AL 1.92 by request" in line for line in lines)
+    assert any("AL 2.20 by stream" in line for line in lines)
+    assert [missing for line in lines for missing in nameless_in_text(line)] == []
 
 
 def test_every_figure_of_every_file_names_its_source(surfaces: Surfaces, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_run_is_one_line_with_its_figures_and_its_change() -> None:
     verdict = judge_run(make_candidate(2.4), make_reference(2.4), Line("acceptance_length", 0.15))
     line = run_line(run, recorded(run, verdicts=[("drop", verdict)], bump_id=3))
     assert line == (
-        "run 7  chat-prod · coding  AL 2.40  24/24  0.0% vs baseline 7  confirm  ok  "
+        "run 7  chat-prod · coding  AL 2.40 by request  24/24  0.0% vs baseline 7  confirm  ok  "
         "bump 3: what is running has changed"
     )
 
@@ -55,14 +55,16 @@ def test_a_run_that_trips_is_not_called_ok() -> None:
     run = make_run(1.8)
     verdict = judge_run(make_candidate(1.8), make_reference(2.4), Line("acceptance_length", 0.15))
     line = run_line(run, recorded(run, verdicts=[("drop", verdict)]))
-    assert line == "run 7  chat-prod · coding  AL 1.80  24/24  -25.0% vs baseline 7  tripped"
+    assert line == "run 7  chat-prod · coding  AL 1.80 by request  24/24  -25.0% vs baseline 7  tripped"
 
 
 def test_a_run_without_a_baseline_says_that_it_is_not_judged() -> None:
     run = make_run(2.4)
     verdict = judge_run(make_candidate(2.4), None, Line("acceptance_length", 0.15))
     line = run_line(run, recorded(run, verdicts=[("drop", verdict)], baseline_id=3))
-    assert line == "run 7  chat-prod · coding  AL 2.40  24/24  not judged: no approved baseline  baseline 3 approved"
+    assert line == (
+        "run 7  chat-prod · coding  AL 2.40 by request  24/24  not judged: no approved baseline  baseline 3 approved"
+    )
 
 
 def test_an_invalid_run_says_why() -> None:
@@ -80,7 +82,7 @@ def test_a_replica_that_is_away_is_told_once_and_once_when_it_is_back(
     assert caplog.messages == [
         f"run 7  chat-prod · coding  AL –  0/24  {reason}: no connection for coding (told once an hour)",
         f"chat-prod can be measured again at http://vllm-0:8000: {reason} for 10m, 3 runs",
-        "run 7  chat-prod · coding  AL 2.40  24/24  not judged: no rule applies",
+        "run 7  chat-prod · coding  AL 2.40 by request  24/24  not judged: no rule applies",
     ]
 
 
