@@ -30,7 +30,9 @@ from monitor.sim.model import Drafter
 from monitor.sim.model import Target as SimulatedTarget
 from monitor.sim.server import ServerConfig, SimulatedServer
 from monitor.store import slots, speedups
+from monitor.store.newest import newest
 from monitor.store.runs import store_run
+from monitor.store.schema import speedups as speedups_table
 from monitor.store.snapshot import snapshot
 from monitor.store.sweeps import store_sweep
 from monitor.web.metrics import render
@@ -291,3 +293,21 @@ async def test_a_route_without_a_twin_has_the_speedup_that_a_saved_sweep_gives(
     )
     shown = CliRunner().invoke(cli, ["--database-url", database.url.render_as_string(hide_password=False), "speedup"])
     assert re.search(r"lone +coding +\d\.\d\d .* modelled", shown.stdout)
+
+
+def test_the_newest_are_found_without_reading_all(database: Database) -> None:
+    with database.transaction() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO speedups (key, route, domain, valid, finished_at, document) SELECT n::text, "
+                "'r' || n % 4, 'd' || n % 5, true, now(), '{}' FROM generate_series(1, 20000) AS n"
+            )
+        )
+    with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM ANALYZE speedups"))
+        statement = newest(speedups_table, speedups_table.c.valid)
+        shown = statement.compile(connection, compile_kwargs={"literal_binds": True})
+        plan = "\n".join(connection.execute(text(f"EXPLAIN {shown}")).scalars())
+        assert "Seq Scan on speedups" not in plan
+        assert "ix_speedups_route_domain_id" in plan
+        assert len(connection.execute(statement).all()) == 20
