@@ -46,6 +46,7 @@ def incident_event(
     outputs: Mapping[str, Any] | None,
     last_bump: Mapping[str, Any] | None,
     other_changes: Mapping[str, float],
+    configured_domains: Sequence[str],
     replica_difference: ReplicaDifference | None,
     external_url: str | None,
     runbook_url: str | None,
@@ -74,6 +75,7 @@ def incident_event(
         "outputs": None if outputs is None else dict(outputs),
         "last_bump": None if last_bump is None else dict(last_bump),
         "other_changes": {name: other_changes[name] for name in sorted(other_changes) if name != domain},
+        "unmeasured_domains": sorted(set(configured_domains) - other_changes.keys() - {domain}),
         "replica_difference": None if replica_difference is None else replica_difference.as_dict(),
         "link": None if external_url is None else f"{external_url}/incidents/{incident_id}",
         "runbook_url": runbook_url,
@@ -181,7 +183,7 @@ def _firing_lines(document: Mapping[str, Any]) -> list[str]:
         *_output_lines(document["outputs"]),
         *labelled("last good", _last_good(document)),
         *labelled("changed", _bump(document["last_bump"])),
-        *_others(document["other_changes"]),
+        *_others(document["other_changes"], document["unmeasured_domains"]),
         *_replicas(document["replica_difference"]),
         *_next_lines(document, steps),
         *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
@@ -192,7 +194,7 @@ def _resolved_lines(document: Mapping[str, Any]) -> list[str]:
     return [
         *_evidence_lines(document),
         *_history_lines(document),
-        *_others(document["other_changes"]),
+        *_others(document["other_changes"], document["unmeasured_domains"]),
         *_replicas(document["replica_difference"]),
         *_next_lines(document, []),
     ]
@@ -249,10 +251,11 @@ def _last_good(document: Mapping[str, Any]) -> str:
     return f"none since its baseline was approved; the baseline's own {runs}, until {until}"
 
 
-def _others(changes: Mapping[str, float]) -> list[str]:
-    return (
-        labelled("others", ", ".join(f"{name} {change(value)}" for name, value in changes.items())) if changes else []
-    )
+def _others(changes: Mapping[str, float], unmeasured: Sequence[str]) -> list[str]:
+    parts = [f"{name} {change(value)}" for name, value in changes.items()]
+    if unmeasured:
+        parts.append(f"not measured since the change: {', '.join(unmeasured)}")
+    return labelled("others", ", ".join(parts)) if parts else []
 
 
 def _replicas(difference: Mapping[str, Any] | None) -> list[str]:

@@ -40,7 +40,7 @@ def run_columns() -> list[Column]:
         Column("AL", lambda row: figure("acceptance_length", row["acceptance_length"]), right=True),
         Column("valid", lambda row: f"{row['prompts_valid']}/{row['prompts_total']}", right=True),
         Column("source", lambda row: row["source"] or "none", once=True),
-        Column("result", lambda row: "ok" if row["valid"] else row["invalid_reason"]),
+        Column("result", lambda row: "valid" if row["valid"] else row["invalid_reason"]),
     ]
 
 
@@ -101,7 +101,7 @@ def _print_run(found: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> None
     known = {name: value for name, value in found["identity"].items() if value not in (None, [])}
     click.echo(f"run {found['id']} of {found['route']} · {found['domain']} ({found['reason']}), {state}")
     click.echo(f"  replica   {found['replica']}, {local_time(found['started_at'])}")
-    click.echo(wrapped("identity", *_listed(f"{name} {value}" for name, value in known.items())))
+    click.echo(wrapped("identity", *_listed(f"{name} {value}" for name, value in known.items()) or ["unknown"]))
     click.echo(
         wrapped(
             "figures",
@@ -130,8 +130,8 @@ def _print_run(found: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> None
 
 
 def _listed(parts: Iterable[str]) -> list[str]:
-    *most, last = parts
-    return [*(f"{part}," for part in most), last]
+    listed = list(parts)
+    return [*(f"{part}," for part in listed[:-1]), *listed[-1:]]
 
 
 def _print_samples(samples: list[dict[str, Any]]) -> None:
@@ -173,7 +173,7 @@ SAMPLE_COLUMNS = [
     Column("TTFT", lambda row: figure("ttft_seconds_p50", row["ttft_seconds"]), right=True),
     Column("source", lambda row: row["source"] or "none", once=True),
     Column("finish", lambda row: row["finish_reason"] or NOTHING, once=True),
-    Column("result", lambda row: row["invalid_reason"] or "ok", once=True),
+    Column("result", lambda row: row["invalid_reason"] or "valid", once=True),
 ]
 JUDGED_SAMPLE_COLUMNS = [
     *SAMPLE_COLUMNS[:2],

@@ -73,19 +73,19 @@ def _draft_length(found: Acceptance, at: Sequence[Load]) -> list[Advice]:
                 "draft length",
                 f"try K = {length} at concurrency {_span(where)}: {modelled:.2f}x instead of {load.speedup:.2f}x",
                 f"{evidence}; a step takes {steps}",
-                f"the measured speedup is sure to ±{load.doubt_ratio:.0%}; the model takes that {guess}",
+                f"the measured speedup has the 95 % interval {load.interval}; the model takes that {guess}",
                 "modelled",
             )
         )
     if lines:
         return lines
-    worst = max(load.doubt_ratio for load in at)
+    worst = max(at, key=lambda load: load.doubt_ratio)
     return [
         Advice(
             "draft length",
             f"keep K = {found.k}: no other length is better by more than the doubt of the measurement",
             f"{evidence} and step times at {len(at)} loads",
-            f"the measured speedups are sure to ±{worst:.0%} at worst",
+            f"at worst the measured speedup has the 95 % interval {worst.interval} (concurrency {worst.concurrency})",
             "modelled",
         )
     ]
@@ -95,7 +95,7 @@ def _batch_size(found: Acceptance, at: Sequence[Load], crossing: Document) -> Ad
     ranges = per_batch_size(best_lengths(found, at), crossing["concurrency"])
     spread = f"measured from concurrency {at[0].concurrency} to {at[-1].concurrency}; {RULE_OF_THUMB}"
     if crossing["outcome"] == "none_in_range":
-        text = f"leave speculation on up to concurrency {at[-1].concurrency}"
+        text = f"leave speculation on up to concurrency {_proven(at)}" if _proven(at) else "leave speculation on"
     elif crossing["outcome"] == "never_pays":
         text = "switch speculation off: it loses at every load measured"
     else:
@@ -105,6 +105,16 @@ def _batch_size(found: Acceptance, at: Sequence[Load], crossing: Document) -> Ad
         "outside of the range" if crossing[name] is None else f"{crossing[name]:.0f}" for name in ("low", "high")
     )
     return Advice("batch size", text + setting, spread, f"95 % interval of the crossover: {low} to {high}", "measured")
+
+
+def _proven(at: Sequence[Load]) -> int | None:
+    """The highest concurrency up to which the whole interval of every speedup is above 1."""
+    proven = None
+    for load in at:
+        if load.speedup / (1 + load.doubt_ratio) <= 1:
+            break
+        proven = load.concurrency
+    return proven
 
 
 def _domains(found: Acceptance, at: Sequence[Load]) -> list[Advice]:
@@ -146,7 +156,7 @@ def _losing(at: Sequence[Load], price_per_hour: float | None, gpus: int) -> list
                 "losing",
                 f"speculation loses at concurrency {load.concurrency}: {load.speedup:.2f}x{cost}",
                 f"{load.speculative_tokens_per_second:.0f} tokens/s with, {load.plain_tokens_per_second:.0f} without",
-                f"the whole interval of the speedup is below 1 (±{load.doubt_ratio:.0%})",
+                f"the 95 % interval of the speedup, {load.interval}, is below 1",
                 "measured",
             )
         )

@@ -33,6 +33,11 @@ class Load:
     doubt_ratio: float
 
     @property
+    def interval(self) -> str:
+        """The 95 % interval of the speedup."""
+        return f"{self.speedup / (1 + self.doubt_ratio):.2f} to {self.speedup * (1 + self.doubt_ratio):.2f}"
+
+    @property
     def break_even(self) -> float:
         return self.speculative_step_seconds / self.plain_step_seconds
 

@@ -275,6 +275,7 @@ class Recorder:
             outputs=None if transition is life.Transition.RESOLVED else _outputs(connection, run, verdict),
             last_bump=identities.last_bump(connection, route.name),
             other_changes=verdicts.last_changes(connection, route.name, rule.name),
+            configured_domains=route.domains,
             replica_difference=replica_difference(connection, route.name, run.domain),
             external_url=self.alerting.external_url,
             runbook_url=self.alerting.runbook_url,

@@ -236,7 +236,9 @@ def _listener(host: str, port: int) -> socket.socket:
         sock.listen()
     except OSError as error:
         sock.close()
-        raise UsageError(f"--listen {host}:{port}: {error.strerror}; choose another address or port") from None
+        raise UsageError(
+            f"--listen {host}:{port}: {error.strerror}; choose another, as in --listen {host}:8410"
+        ) from None
     return sock
 
 

@@ -33,6 +33,7 @@ and to change it (POST /_sim takes these commands, one or several):
   curl -X POST URL/_sim -d '{"behave": {"step_time_seconds": 0.01}}'
   curl -X POST URL/_sim -d '{"fault": {"kind": "abort", "times": 3}}'
   curl -X POST URL/_sim -d '{"restart": {"version": "0.33.0"}}'
+  curl -X POST URL/_sim -d '{"reset": true}'           what it was started with
 """
 
 

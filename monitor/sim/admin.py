@@ -21,7 +21,8 @@ def apply(server: SimulatedServer, document: object) -> None:
     """Apply the commands in `document` in the order they stand; UsageError names what is not understood.
 
     `drafter` {fields of Drafter, restart: bool} · `acceptance` {domain: [conditional by position]} · `restart` {fields
-    of ServerConfig, target: name} · `behave` {fields of Behaviour} · `fault` {fields of Fault} · `clear_faults` true ·
+    of ServerConfig, target: name} · `reset` true: what it was started with · `behave` {fields of Behaviour} · `fault`
+    {fields of Fault} · `clear_faults` true ·
     `traffic` {domain, requests, max_tokens}
     """
     if not isinstance(document, dict):
@@ -84,6 +85,12 @@ def _restart(server: SimulatedServer, document: Document) -> None:
     server.restart(**given)
 
 
+def _reset(server: SimulatedServer, _: object) -> None:
+    """What it was started with, in another start of the server: the way back from every swap."""
+    server.faults.clear()
+    server.restart(drafter=server.first_config.drafter, target=server.first_config.target)
+
+
 def _inject(server: SimulatedServer, document: Document) -> None:
     server.inject(from_json(Fault, {**document, "kind": FaultKind(str(document.get("kind")))}))
 
@@ -92,6 +99,7 @@ _COMMANDS: dict[str, Callable[[SimulatedServer, Any], None]] = {
     "drafter": _swap_drafter,
     "acceptance": _set_acceptance,
     "restart": _restart,
+    "reset": _reset,
     "behave": lambda server, document: server.behave(**document),
     "fault": _inject,
     "clear_faults": lambda server, _: server.faults.clear(),

@@ -58,7 +58,7 @@ class SimulatedServer:
     """The ASGI application and its script: every method may be called from any thread while it serves."""
 
     def __init__(self, config: ServerConfig | None = None, behaviour: Behaviour | None = None) -> None:
-        self.config = config or ServerConfig()
+        self.config = self.first_config = config or ServerConfig()
         self.drafter = self.config.drafter
         self.behaviour = behaviour or Behaviour()
         self.faults: ArmedFaults = ArmedFaults()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, insert, or_, select, update
+from sqlalchemy import and_, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from monitor.store.schema import runs, trips, verdicts
+from monitor.store.schema import bumps, runs, trips, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,12 +172,17 @@ def ill_replicas(connection: Connection, route: str, domain: str, rule: str, sin
 
 
 def last_changes(connection: Connection, route: str, rule: str) -> dict[str, float]:
-    """Domain → latest judged change of the route by this rule, as a fraction."""
+    """Domain → latest judged change of the route by this rule, as a fraction.
+
+    What was measured before the last bump says nothing of what is running: it is left out.
+    """
+    bump = select(bumps.c.run_id).where(bumps.c.route == route).order_by(bumps.c.id.desc()).limit(1).scalar_subquery()
     statement = (
         select(runs.c.domain, verdicts.c.document["change"].as_float().label("change"))
         .ext(distinct_on(runs.c.domain))
         .join(verdicts, verdicts.c.run_id == runs.c.id)
         .where(runs.c.route == route, verdicts.c.rule == rule, verdicts.c.outcome != "invalid")
+        .where(runs.c.id >= func.coalesce(bump, 0))
         .order_by(runs.c.domain, runs.c.id.desc(), verdicts.c.id.desc())
     )
     return {row.domain: row.change for row in connection.execute(statement)}
