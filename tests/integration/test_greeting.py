@@ -10,6 +10,7 @@ from monitor import __version__
 from monitor.cli.greeting import greeting
 from monitor.config.load import Config
 from monitor.prompts.sets import bundled_directory, load_prompt_sets
+from monitor.service.discovery import Replicas
 from monitor.store import baselines, runs
 from tests.factories import START, make_alerting, make_route, make_run
 
@@ -24,7 +25,7 @@ SETS = load_prompt_sets(bundled_directory())
 
 def said(database: Database, directory: Path, *routes: Route) -> list[str]:
     config = Config(directory=directory, prompts=None, routes=routes, alerting=make_alerting())
-    return greeting(config, SETS, database, ("127.0.0.1", 8400), own=False).splitlines()
+    return greeting(config, SETS, Replicas(config.routes), database, ("127.0.0.1", 8400), own=False).splitlines()
 
 
 def store_runs(database: Database, domain: str, number: int, *, approve: bool = False) -> None:
