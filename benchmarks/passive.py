@@ -58,8 +58,7 @@ async def _measure(replicas: int, minutes: int, port: int, silent: str) -> None:
     ]
     reading = passive.PassiveReading(_Nowhere(), routes, lambda: datetime.now(UTC), lambda: True)
     looks: dict[str, list[float]] = {}
-    for reader in reading._readers:
-        _note_looks(reader, looks)
+    _note_looks(looks)
     task = asyncio.create_task(reading.run())
     await asyncio.sleep(passive.READ_EVERY_SECONDS)
     cpu, began = time.process_time(), time.monotonic()
@@ -71,14 +70,14 @@ async def _measure(replicas: int, minutes: int, port: int, silent: str) -> None:
     _report(looks, cores, replicas, *await _parsing(urls[0]))
 
 
-def _note_looks(reader: passive.ReplicaReader, looks: dict[str, list[float]]) -> None:
-    read = reader.read
+def _note_looks(looks: dict[str, list[float]]) -> None:
+    read = passive.ReplicaReader.read
 
-    async def noted() -> None:
+    async def noted(reader: passive.ReplicaReader) -> None:
         looks.setdefault(reader.replica, []).append(time.monotonic())
-        await read()
+        await read(reader)
 
-    reader.read = noted  # type: ignore[method-assign]
+    passive.ReplicaReader.read = noted  # type: ignore[method-assign]
 
 
 async def _parsing(url: str) -> tuple[float, int]:

@@ -85,7 +85,13 @@ def _difference(replica: str, runs: Sequence[ReplicaRun], source: str, p: float)
     position = in_time.index(own)
     before = _nearest(replica, reversed(in_time[:position]))
     after = _nearest(replica, in_time[position + 1 :])
-    estimates = [_estimate(own, others) for others in (before, after, before + after)]
+    newest = [run for run in in_time if run.replica == replica][-1]
+    estimates = [
+        _estimate(own, before),
+        _estimate(own, after),
+        _estimate(newest, before + after),  # one that has come back differs no more
+        _estimate(own, before + after),
+    ]
     if any(estimate is None or abs(estimate.change) < LEAST_CHANGE for estimate in estimates):
         return None
     known = [estimate for estimate in estimates if estimate is not None]

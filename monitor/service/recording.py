@@ -252,6 +252,7 @@ class Recorder:
         known = incidents.get_incident(connection, incident_id) or {}
         if transition is life.Transition.RESOLVED:
             verdict = self._pooled(connection, route, rule, run, verdict, incident_id)
+        first_bad = None if transition is life.Transition.RESOLVED else verdict.run_ids[0]
         since = runs.run_started_at(connection, verdict.run_ids[0])
         document = incident_event(
             incident_id=incident_id,
@@ -270,7 +271,7 @@ class Recorder:
             now=now,
             broken_domains=list(state.domains),
             involved=known["domains"],
-            last_good_run=verdicts.last_good_run(connection, route.name, run.domain, rule.name),
+            last_good_run=verdicts.last_good_run(connection, route.name, run.domain, rule.name, first_bad),
             baseline_runs=baselines.runs_of(connection, verdict.baseline_id) if verdict.baseline_id else None,
             outputs=None if transition is life.Transition.RESOLVED else _outputs(connection, run, verdict),
             last_bump=identities.last_bump(connection, route.name),

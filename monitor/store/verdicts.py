@@ -131,8 +131,13 @@ def decide_trip(connection: Connection, trip_id: int, state: str, decided_at: da
     connection.execute(update(trips).where(trips.c.id == trip_id).values(state=state, decided_at=decided_at))
 
 
-def last_good_run(connection: Connection, route: str, domain: str, rule: str) -> dict[str, Any] | None:
-    """The latest run of this domain that the rule found above the resolve line: when it was last well."""
+def last_good_run(
+    connection: Connection, route: str, domain: str, rule: str, before: int | None = None
+) -> dict[str, Any] | None:
+    """The latest run of this domain that the rule found above the resolve line: when it was last well.
+
+    `before`: only runs before that one; a later well run may be another replica's.
+    """
     statement = (
         select(runs.c.id, runs.c.finished_at)
         .join(verdicts, verdicts.c.run_id == runs.c.id)
@@ -141,6 +146,8 @@ def last_good_run(connection: Connection, route: str, domain: str, rule: str) ->
         .order_by(runs.c.id.desc())
         .limit(1)
     )
+    if before is not None:
+        statement = statement.where(runs.c.id < before)
     row = connection.execute(statement).one_or_none()
     return None if row is None else {"run_id": row.id, "finished_at": row.finished_at.isoformat()}
 

@@ -25,7 +25,7 @@ SETS = load_prompt_sets(bundled_directory())
 
 def said(database: Database, directory: Path, *routes: Route) -> list[str]:
     config = Config(directory=directory, prompts=None, routes=routes, alerting=make_alerting())
-    return greeting(config, SETS, Replicas(routes), database, ("127.0.0.1", 8400), own=False).splitlines()
+    return greeting(config, SETS, Replicas(config.routes), database, ("127.0.0.1", 8400), own=False).splitlines()
 
 
 def store_runs(database: Database, domain: str, number: int, *, approve: bool = False) -> None:

@@ -450,6 +450,7 @@ def test_the_first_alert_says_that_only_one_replica_fell(three_replicas: Story) 
     [event] = story.get_incident(incident_id)["events"]
     assert event["replica_difference"]["replica"] == A
     assert f"  replicas   only {A}: -20.0% " in event["text"]
+    assert event["last_good_run"]["run_id"] == event["verdict"]["run_ids"][0] - 1, "not the well run beside it"
 
 
 def test_where_the_other_replicas_fell_too_no_replica_is_blamed(three_replicas: Story) -> None:
@@ -480,6 +481,7 @@ def test_well_replicas_do_not_heal_the_one_that_is_ill_and_it_is_looked_at_again
     again = taken(story, "heal")
     healed = story.run(WELL, job=again, reason=Reason.CONFIRM, replica=A)
     assert healed.transitions == [(incident_id, Transition.RESOLVED)]
+    assert story.get_incident(incident_id)["events"][-1]["replica_difference"] is None
 
 
 def test_a_replica_that_has_left_the_route_keeps_no_incident_open(three_replicas: Story) -> None:

@@ -75,6 +75,12 @@ def test_a_replica_that_has_left_the_rotation_is_named_no_more() -> None:
     assert differing(*before, ("c", 1.0), ("a", 1.0)) is None
 
 
+def test_a_replica_that_has_come_back_differs_no_more() -> None:
+    before = [("a", 1.0), ("b", 0.8), ("c", 1.0)]
+    assert differing(*before, ("b", 0.8)) is not None
+    assert differing(*before, ("b", 1.0)) is None
+
+
 def test_too_few_shared_prompts_tell_nothing() -> None:
     runs = [
         ReplicaRun(run.id, run.replica, run.started_at, dict(list(run.values.items())[:11]))
