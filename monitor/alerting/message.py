@@ -194,7 +194,7 @@ def _resolved_lines(document: Mapping[str, Any]) -> list[str]:
     return [
         *_evidence_lines(document),
         *_history_lines(document),
-        *_others(document["other_changes"], document["unmeasured_domains"]),
+        *_others(document["other_changes"], []),
         *_replicas(document["replica_difference"]),
         *_next_lines(document, []),
     ]
