@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from monitor.probing.conversation import Attempt
 
 SourceWish: TypeAlias = Literal["auto", "request", "stream", "counters"]
+CROWDED_RATIO = 0.5
+"""Tokens for others, by our own, from which a run of source `counters` is refused whole."""
 LATE_SECONDS = 0.1
 """Our own delay from which a run warns about its times: several steps of a fast server."""
 
@@ -98,12 +100,21 @@ class Outcome:
         reading = self.reading(attempts)
         samples = tuple(self._sample(attempt, reading, self._wrong_kind(attempts)) for attempt in attempts)
         disturbed = sum(sample.invalid_reason == CONTAMINATED for sample in samples)
-        if disturbed and 2 * disturbed >= len(samples):
+        if (disturbed and 2 * disturbed >= len(samples)) or (
+            reading.source is Source.COUNTERS and self._crowded(attempts)
+        ):
             return _all_invalid(samples, CONTAMINATED, self._contamination(attempts))
         found = self._merging(attempts, reading)
         if found is not None and found.is_clear and found.merged_ratio > MERGED_LIMIT_RATIO:
             return _all_invalid(samples, MERGED, f"{self.url}: {found.text()}; {self.advice}")
         return samples
+
+    def _crowded(self, attempts: Sequence[Attempt]) -> bool:
+        """Whether others got half as many tokens as we did over the whole run: single quiet windows are luck then."""
+        if not isinstance(self.counted, Change):
+            return False
+        foreign = foreign_tokens([answer for attempt in attempts for answer in attempt.answers], self.counted)
+        return foreign > CROWDED_RATIO * (self.counted.generated_tokens - foreign)
 
     def _merging(self, attempts: Sequence[Attempt], reading: Reading) -> Merging | None:
         """Of a stream whose chunks are steps and are counted as such."""
