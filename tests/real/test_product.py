@@ -14,7 +14,7 @@ from tests.real.client import Counters, counters_after, read_counters
 from tests.real.familiar import familiar_sets
 from tests.real.product import METHODS, counted, documents, probed, replayed, specwatch
 from tests.real.servers import DRAFT_TOKENS, MODELS
-from tests.real.sources import OUR_OWN, Seen, add_to_table, run_of, seen_at_every_load
+from tests.real.sources import Seen, add_to_table, run_of, seen_at_every_load
 from tests.real.variants import graded_drafter
 
 if TYPE_CHECKING:
@@ -211,7 +211,10 @@ def test_an_ngram_server_that_shows_its_method_has_no_acceptance_length_in_its_s
 
 
 def every_source_holds(server: RealServer, prompts: PromptSet, tables: Tables) -> None:
-    """`request` is what a quiet server's counters say, and stays so under load, where `counters` are refused."""
+    """`request` is what a quiet server's counters say, and stays so under load, where `counters` are refused.
+
+    That they are is what shows the load: the server's gauge swings from none to all on a machine that starves clients.
+    """
     found = seen_at_every_load(server, prompts)
     alone = run_of(server, prompts, "stream") if server.kind in DRAFT_ON_A_MATCH else None
     add_to_table(tables, server, found, alone)
@@ -225,8 +228,6 @@ def every_source_holds(server: RealServer, prompts: PromptSet, tables: Tables) -
         counters_are_refused(seen.counted)
         if server.kind != "suffix":  # which learns from every replay, and says so
             assert seen.request == pytest.approx(quiet.request, rel=0.03)
-    # The gauge swings from none to all twenty on a machine that starves its clients: one run at least sees others.
-    assert max(seen.asked.regime.running_max or 0 for seen in loaded) > OUR_OWN
     if alone is not None:
         assert aggregate(alone.domain, alone.samples).acceptance_length is None
         assert any("not the same quantity" in warning for warning in alone.warnings)
