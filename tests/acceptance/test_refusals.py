@@ -61,7 +61,7 @@ def test_a_port_in_use_is_refused_before_anything_is_touched(home: Home, simulat
         refused = home.run("serve", "--listen", address)
     assert refused.returncode == 2
     assert refused.stderr == (
-        f"specwatch: --listen {address}: Address already in use; choose another address or port\n"
+        f"specwatch: --listen {address}: Address already in use; choose another, as in --listen 127.0.0.1:8410\n"
     )
 
 
