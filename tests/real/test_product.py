@@ -225,7 +225,7 @@ def every_source_holds(server: RealServer, prompts: PromptSet, tables: Tables) -
         stream_is_right_or_says_that_it_is_not(server, seen)
     for seen in loaded:
         assert seen.counters is None
-        counters_are_refused(seen.counted)
+        counters_are_refused(seen.counted, may_be_alone=server.kind == "suffix")
         if server.kind != "suffix":  # which learns from every replay, and says so
             assert seen.request == pytest.approx(quiet.request, rel=0.03)
     if alone is not None:
@@ -244,8 +244,12 @@ def stream_is_right_or_says_that_it_is_not(server: RealServer, seen: Seen) -> No
         assert near or seen.stream_says_that_it_differs
 
 
-def counters_are_refused(run: Run | None) -> None:
+def counters_are_refused(run: Run | None, *, may_be_alone: bool) -> None:
+    """`may_be_alone`: answers come so fast that nobody else may be served in the tenth of a second a run takes."""
     assert run is not None
+    if may_be_alone and "counters" in run.acceptance_by_source:
+        assert run.acceptance_by_source["counters"] == run.acceptance_by_source["request"]
+        return
     assert run.invalid_reason == "contaminated"
     assert {sample.invalid_reason for sample in run.samples} == {"contaminated"}
     assert aggregate(run.domain, run.samples).acceptance_length is None
