@@ -21,7 +21,7 @@ def address(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
     """HOST:PORT, the host of an IPv6 address in brackets."""
     host, _, port = value.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not port.isdecimal() or int(port) > 65535:
         raise click.BadParameter(f"{value!r} is not HOST:PORT; write for example 127.0.0.1:8400")
     return host, int(port)
 

@@ -47,4 +47,4 @@ def combined(metrics: Metrics, name: str, how: Callable[[Iterable[float]], float
 
 def number_in(label: str | None) -> int | None:
     """The whole number in a label; None where it is none."""
-    return int(label) if label is not None and label.isdigit() else None
+    return int(label) if label is not None and label.isdecimal() else None

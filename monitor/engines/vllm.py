@@ -122,7 +122,7 @@ async def _metrics(replica: Replica) -> Metrics | None:
 
 def _release(version: str) -> tuple[int, int] | None:
     parts = version.split(".")
-    return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit() else None
+    return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal() else None
 
 
 async def _page(replica: Replica) -> str:

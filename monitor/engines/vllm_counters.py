@@ -52,7 +52,7 @@ def counters_in(metrics: Metrics, model: str, url: str, *, lazy: bool) -> Counte
 def _series(counter: Counter, labels: dict[str, str]) -> Series:
     position = labels.get("position", "")
     rest = tuple(sorted((name, value) for name, value in labels.items() if name != "position"))
-    return Series(counter, int(position) if position.isdigit() else None, rest)
+    return Series(counter, int(position) if position.isdecimal() else None, rest)
 
 
 def _model_on_page(metrics: Metrics, model: str, url: str) -> str | None:

@@ -95,7 +95,7 @@ def speculates(metrics: Metrics) -> bool | None:
 def draft_positions(metrics: Metrics) -> int | None:
     """K, as the number of positions the server counts acceptance for; None without speculation."""
     positions = [
-        int(label) for labels, _ in metrics.get(ACCEPTED_AT, ()) if (label := labels.get("position", "")).isdigit()
+        int(label) for labels, _ in metrics.get(ACCEPTED_AT, ()) if (label := labels.get("position", "")).isdecimal()
     ]
     return max(positions) + 1 if positions else None
 

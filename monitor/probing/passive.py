@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from monitor.core.organic import Organic, added_counts, highest
 from monitor.engines.counters import difference
-from monitor.errors import TargetError
+from monitor.errors import TargetError, UsageError
 from monitor.probing.client import Client
 
 if TYPE_CHECKING:
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 class ReplicaReader:
     """Adds up what one replica does, from look to look; `take` hands it over and begins anew."""
 
-    def __init__(self, route: str, target: Target, engine: Engine, now: Callable[[], datetime]) -> None:
-        self.route, self.replica = route, target.base_url
+    def __init__(
+        self, route: str, replica: str, target: Callable[[], Target], engine: Engine, now: Callable[[], datetime]
+    ) -> None:
+        """`target` is asked before each look, so that a rotated key is followed."""
+        self.route, self.replica = route, replica
         self._target, self._engine, self._now = target, engine, now
         self._counters: Counters | None = None
         self._sum = self._nothing()
@@ -35,9 +38,10 @@ class ReplicaReader:
     async def read(self) -> None:
         """One look. What goes wrong is counted, and told by `take` as `last_failure`; nothing is raised."""
         try:
-            async with Client(self._target, connections=1) as client:
-                load, counters = await self._engine.glance(client, self._target.model)
-        except TargetError as error:
+            target = self._target()
+            async with Client(target, connections=1) as client:
+                load, counters = await self._engine.glance(client, target.model)
+        except (TargetError, UsageError) as error:  # UsageError: a key or CA file that cannot be used now
             self._sum = replace(
                 self._sum, failures=self._sum.failures + 1, last_failure=str(error), ended_at=self._now()
             )

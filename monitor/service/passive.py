@@ -6,12 +6,13 @@ import asyncio
 import logging
 import zlib
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from monitor.engines.registry import ENGINES
-from monitor.errors import ConfigError, StoreError
+from monitor.errors import StoreError
 from monitor.probing.passive import ReplicaReader
-from monitor.service.complaint import Complaint
+from monitor.service.complaint import Complaint, Reminders
 from monitor.service.discovery import Replicas
 from monitor.service.probes import target_of
 from monitor.store.organic import store_organic
@@ -50,9 +51,10 @@ class PassiveReading:
         self._read_every_seconds, self._store_every_seconds = read_every_seconds, store_every_seconds
         self._waiting: list[Organic] = []
         self._trouble = Complaint(logger, "organic readings wait to be stored", "organic readings are stored again")
+        self._reminders = Reminders()
         self._now = now
         self._replicas = replicas or Replicas(routes)
-        self._routes = [route for route in routes if _is_readable(route)]
+        self._routes = [route for route in routes if route.engine != "openai"]  # of whose counters nothing is known
         self._readers: set[ReplicaReader] = set()
 
     async def run(self) -> None:
@@ -63,6 +65,7 @@ class PassiveReading:
                     group.create_task(self._follow(route, group))
                 group.create_task(self._keep())
         finally:
+            self._take_all()
             with suppress(StoreError):
                 self._store()
 
@@ -77,7 +80,8 @@ class PassiveReading:
                 self._readers.remove(reader)
                 self._take(reader)
             for replica in set(found) - reading.keys():
-                reader = ReplicaReader(route.name, target_of(route, replica), ENGINES[route.engine], self._now)
+                target = partial(target_of, route, replica)
+                reader = ReplicaReader(route.name, replica, target, ENGINES[route.engine], self._now)
                 self._readers.add(reader)
                 reading[replica] = (reader, group.create_task(self._read(reader)))
             if isinstance(route.replicas, tuple):
@@ -90,41 +94,50 @@ class PassiveReading:
         while True:
             await asyncio.sleep(max(0.0, due - loop.time()))
             if self._leads():
-                await reader.read()
+                await self._look(reader)
             else:
                 reader.forget()
             due = max(due + self._read_every_seconds, loop.time())
 
+    async def _look(self, reader: ReplicaReader) -> None:
+        """A page that nobody thought of is a mistake of ours, which must not end the probes and alerts beside it."""
+        try:
+            await reader.read()
+        except Exception:
+            if self._reminders.due(reader.replica, self._now()):
+                logger.exception(
+                    "%s could not be read; this is a mistake in Specwatch, please report it", reader.replica
+                )
+
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(self._store_every_seconds)
+            self._take_all()
             try:
                 await asyncio.to_thread(self._store)
                 self._trouble.end()
             except StoreError as error:
                 self._trouble.raise_for(error)
 
-    def _store(self) -> None:
-        for reader in list(self._readers):
+    def _take_all(self) -> None:
+        """In the event loop, as every reading is: what a thread took in the middle of one would be lost."""
+        for reader in self._readers:
             self._take(reader)
         del self._waiting[:-KEPT_ROWS]
-        if self._waiting:
+
+    def _store(self) -> None:
+        """Stores what waits. Raises StoreError, and then it waits again."""
+        rows, self._waiting = self._waiting, []
+        if not rows:
+            return
+        try:
             with self._database.transaction() as connection:
-                store_organic(connection, self._waiting)
-            self._waiting = []
+                store_organic(connection, rows)
+        except StoreError:
+            self._waiting[:0] = rows
+            raise
 
     def _take(self, reader: ReplicaReader) -> None:
         taken = reader.take()
         if taken is not None:
             self._waiting.append(taken)
-
-
-def _is_readable(route: Route) -> bool:
-    if route.engine == "openai":
-        return False  # of its counters nothing is known
-    try:
-        target_of(route, "")
-    except ConfigError as error:
-        logger.warning("route %s is not read passively: %s", route.name, error)
-        return False
-    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 from monitor.cli import cli
 from monitor.core.organic import Organic
 from monitor.engines.vllm import VllmEngine
-from monitor.errors import UsageError
+from monitor.errors import ConfigError, StoreError, UsageError
 from monitor.probing.client import Target
 from monitor.probing.passive import ReplicaReader
 from monitor.service.passive import PassiveReading
@@ -45,7 +46,7 @@ def url(server: SimulatedServer) -> Iterator[str]:
 
 
 def reader_of(url: str) -> ReplicaReader:
-    return ReplicaReader("chat", Target(url), VllmEngine(), lambda: START)
+    return ReplicaReader("chat", url, lambda: Target(url), VllmEngine(), lambda: START)
 
 
 def organic(began_at: datetime = START, replica: str = "http://a", **changes) -> Organic:
@@ -113,6 +114,74 @@ async def test_a_replica_that_does_not_answer_is_a_failure_with_its_reason() -> 
     assert taken is not None
     assert (taken.reads, taken.failures, taken.acceptance_length) == (0, 1, None)
     assert str(taken.last_failure).startswith(f"{SILENT}/metrics: no connection")
+
+
+async def test_a_key_that_cannot_be_had_is_a_failure_until_it_can(url: str) -> None:
+    keys = iter([ConfigError("file /run/key cannot be read"), Target(url), Target(url)])
+
+    def target() -> Target:
+        found = next(keys)
+        if isinstance(found, ConfigError):
+            raise found
+        return found
+
+    reader = ReplicaReader("chat", url, target, VllmEngine(), lambda: START)
+    await reader.read()
+    await reader.read()
+    run = await run_of(url)
+    await reader.read()
+    taken = reader.take()
+    assert taken is not None
+    assert (taken.reads, taken.failures, taken.last_failure) == (2, 1, "file /run/key cannot be read")
+    assert taken.steps == sum(sample.counts.steps for sample in run.samples)
+
+
+async def test_a_page_that_breaks_the_reader_ends_neither_it_nor_the_service(
+    url: str, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks = 0
+    thrice = asyncio.Event()
+
+    async def glance(*_: object) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            thrice.set()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(VllmEngine, "glance", glance)
+    reading = PassiveReading(database, [make_route(replicas=[url])], lambda: START, lambda: True, 0.02, 10)
+    task = asyncio.create_task(reading.run())
+    await thrice.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [record.message.split(" could")[0] for record in caplog.records] == [url]
+
+
+async def test_what_cannot_be_stored_waits(url: str, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = PassiveReading(database, [make_route(name="chat", replicas=[url])], lambda: START, lambda: True, 0.02, 10)
+    task = asyncio.create_task(reading.run())
+    while not reading._waiting:
+        await asyncio.sleep(0.05)
+        reading._take_all()
+
+    @contextmanager
+    def away() -> Iterator[None]:
+        raise StoreError("away")
+        yield
+
+    waiting = list(reading._waiting)
+    with monkeypatch.context() as patched:
+        patched.setattr(database, "transaction", away)
+        with pytest.raises(StoreError):
+            reading._store()
+    assert reading._waiting == waiting
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with database.transaction() as connection:
+        assert len(organic_history(connection, "chat", group_by="reading")) >= len(waiting)
 
 
 async def test_a_dead_and_a_slow_replica_delay_no_other(url: str, database: Database) -> None:
