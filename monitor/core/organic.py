@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -41,22 +41,6 @@ class Organic:
     kv_cache_usage_max: float | None = None
     server_started_at: float | None = None
     last_failure: str | None = None
-
-    @property
-    def acceptance_length(self) -> float | None:
-        return 1 + self.accepted / self.steps if self.steps else None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The one JSON shape of organic counts of one replica (docs/json.md)."""
-        return {
-            **vars(self),
-            "accepted_at": list(self.accepted_at),
-            "began_at": self.began_at.isoformat(),
-            "ended_at": self.ended_at.isoformat(),
-            "acceptance_length": self.acceptance_length,
-            "acceptance_rate": self.accepted / self.drafted if self.drafted else None,
-            "source": SOURCE,
-        }
 
 
 def added_counts(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:

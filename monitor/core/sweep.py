@@ -32,11 +32,13 @@ def bunched_ratio(sample: Sample) -> float:
     return sum(gap <= 0 for gap in gaps) / len(gaps) if gaps else 0.0
 
 
+def is_bunched(sample: Sample) -> bool:
+    return bunched_ratio(sample) > BUNCHED_LIMIT_RATIO
+
+
 def decode_seconds_per_token(sample: Sample) -> float | None:
     """Time between tokens after the first; None for a sample that is invalid, decoded nothing, or came in bunches."""
-    if not sample.valid or not sample.decode_tokens or not sample.decode_seconds:
-        return None
-    if bunched_ratio(sample) > BUNCHED_LIMIT_RATIO:
+    if not sample.valid or not sample.decode_tokens or not sample.decode_seconds or is_bunched(sample):
         return None
     return sample.decode_seconds / sample.decode_tokens
 
@@ -49,12 +51,13 @@ def total_seconds_per_token(sample: Sample) -> float | None:
 
 
 def first_token_seconds(sample: Sample) -> float | None:
-    return sample.ttft_seconds if sample.valid and sample.ttft_seconds else None
+    """None for a sample that is invalid or came in bunches: its first chunk may have been read with later ones."""
+    return sample.ttft_seconds if sample.valid and sample.ttft_seconds and not is_bunched(sample) else None
 
 
 def seconds_per_step(samples: Sequence[Sample]) -> float | None:
-    """Mean time of a decode step: decode time over decode steps, pooled."""
-    decoded = [s for s in samples if s.valid and s.decode_seconds and s.counts.decode_steps]
+    """Mean time of a decode step: decode time over decode steps, pooled over samples with a decode time."""
+    decoded = [s for s in samples if decode_seconds_per_token(s) is not None and s.counts.decode_steps]
     steps = sum(s.counts.decode_steps for s in decoded)
     return sum(s.decode_seconds or 0.0 for s in decoded) / steps if steps else None
 
@@ -107,7 +110,7 @@ def side(samples: Sequence[Sample], concurrency: int, gpus: int | None) -> Side:
             None if per_token.p50 is None else 1 / per_token.p50, None if per_token.p95 is None else 1 / per_token.p95
         ),
         decode_seconds_per_token=per_token,
-        ttft_seconds=_spread([s.ttft_seconds for s in valid if s.ttft_seconds is not None]),
+        ttft_seconds=_spread([t for s in valid if (t := first_token_seconds(s)) is not None]),
         total_seconds=_spread([s.total_seconds for s in valid if s.total_seconds is not None]),
         seconds_per_step=seconds_per_step(samples),
         acceptance_length=figures.acceptance_length,
@@ -153,10 +156,7 @@ def point(
     """From repeats of the same prompts on both sides, the i-th of one measured next to the i-th of the other."""
     sides = [side([s for repeat in repeats for s in repeat], concurrency, gpus) for repeats in (plain, speculative)]
     speedup = _ratio(decode_seconds_per_token, plain, speculative)
-    bunched = sum(
-        bunched_ratio(s) > BUNCHED_LIMIT_RATIO for passes in (plain, speculative) for one in passes for s in one
-    )
-    fault = _fault(sides[0], sides[1], speedup, bunched)
+    fault = _fault(sides[0], sides[1], speedup, _bunched(plain) + _bunched(speculative))
     steps = sides[0].seconds_per_step, sides[1].seconds_per_step
     sound = fault is None
     return Point(
@@ -175,7 +175,7 @@ def point(
 
 
 def _bunched(passes: Sequence[Repeat]) -> int:
-    return sum(bunched_ratio(sample) > BUNCHED_LIMIT_RATIO for one in passes for sample in one)
+    return sum(is_bunched(sample) for one in passes for sample in one)
 
 
 def _fault(plain: Side, speculative: Side, speedup: RatioEstimate | None, bunched: int) -> tuple[str, str] | None:

@@ -143,6 +143,15 @@ def test_answers_read_in_bunches_have_no_decode_time():
     assert found.invalid_detail.startswith("chunks of 48 answers arrived in bunches")
 
 
+def test_bunched_answers_count_for_no_step_time_and_no_first_token():
+    bunches = ((0.1, 0.1, 0.1, 0.2, 0.2, 0.2),)
+    clean, bunched = passes(0.008, repeats=1)[0], passes(0.001, repeats=1, ttft_seconds=9.0, chunk_seconds=bunches)[0]
+    found = point(4, plain_passes(0.02, repeats=1), [clean + bunched])
+    assert found.speculative.seconds_per_step == pytest.approx(0.016)
+    assert found.speculative.ttft_seconds.p95 == pytest.approx(0.1)
+    assert found.break_even_acceptance_length == pytest.approx(0.8)
+
+
 def test_an_interval_is_drawn_on_a_logarithmic_axis_with_its_estimate_and_the_mark():
     assert interval_plot((2.0, 4.0, 8.0), (1.0, 16.0), 17, mark=1.0) == "┊   ├───●───┤    "
     assert interval_plot((0.5, 1.0, 2.0), (0.5, 2.0), 5, mark=1.0) == "├─●─┤"
