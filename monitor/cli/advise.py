@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from monitor.cli.context import Context
+    from monitor.core.draft_length import Acceptance
+    from monitor.core.records import Identity
 
 WIDTH = 88
 
@@ -35,21 +37,24 @@ WIDTH = 88
 def advise(context: Context, route: str, sweep_id: int | None, format_: str) -> None:
     """Say what to set for ROUTE: draft length, on or off by batch size, domains that should leave.
 
-    From the latest valid run of every domain and a saved sweep of the same identity ('specwatch sweep ROUTE --save').
-    Every line has its evidence and its uncertainty; without valid data nothing is advised.
+    From the latest valid run of every domain of what runs now, and a saved sweep of the same model, K and engine
+    ('specwatch sweep ROUTE --save'); what else differs between them is warned about. Every line has its evidence and
+    its uncertainty; without valid data nothing is advised.
     """
     from monitor.core.advice import advice
     from monitor.core.draft_length import acceptance, draft_length_table, loads
+    from monitor.core.speedup import is_like
 
-    runs, sweep = _found(context, route, sweep_id)
+    runs, sweep, identity = _found(context, route, sweep_id)
     settings = _settings(context, route)
     found = acceptance(runs, settings["mix"])
     if found is None:
         raise UsageError(f"the latest valid runs of {route} differ in source or K; nothing can be advised from them")
-    if (theirs := sweep["speculative_identity"]["k"]) != found.k:
+    if not is_like(sweep, runs[0], identity.as_dict()):
+        swept = sweep["speculative_identity"]
         raise UsageError(
-            f"sweep {sweep['id']} is of K = {theirs} and route {route} runs K = {found.k} now; "
-            f"run 'specwatch sweep {route} --save' again"
+            f"sweep {sweep['id']} is of {swept['engine']} {swept['model']}, K = {swept['k']} and route {route} runs "
+            f"{identity.engine} {identity.model}, K = {found.k} now; run 'specwatch sweep {route} --save' again"
         )
     price, gpus = settings["gpu_price_per_hour"], settings["gpus"] or sweep["gpus"] or 1
     document = {
@@ -58,6 +63,8 @@ def advise(context: Context, route: str, sweep_id: int | None, format_: str) -> 
         "source": found.source,
         "run_ids": list(found.run_ids),
         "sweep_id": sweep["id"],
+        "domains_left_out": list(found.left_out),
+        "warnings": _warnings(found, sweep, identity),
         "advice": [line.as_dict() for line in advice(found, sweep, price, gpus)],
         "draft_lengths": draft_length_table(found, loads(sweep)),
         "cost_per_million_tokens": _costs(sweep, price, gpus),
@@ -68,23 +75,42 @@ def advise(context: Context, route: str, sweep_id: int | None, format_: str) -> 
         _print(document, sweep)
 
 
-def _found(context: Context, route: str, sweep_id: int | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The latest valid run of each of the route's domains, and the sweep. Raises UsageError without either."""
+def _warnings(found: Acceptance, sweep: Mapping[str, Any], identity: Identity) -> list[str]:
+    """What the reader must know of how far runs and sweep belong together."""
+    from monitor.core.records import Identity
+
+    told = [
+        f"{name} was {swept} in the sweep and is {now} now"
+        for name, (swept, now) in identity.changes_from(Identity.from_dict(sweep["speculative_identity"])).items()
+    ]
+    if found.left_out:
+        told.append(f"without a valid run of what runs now, and left out of the mix: {', '.join(found.left_out)}")
+    return told
+
+
+def _found(context: Context, route: str, sweep_id: int | None) -> tuple[list[dict[str, Any]], dict[str, Any], Identity]:
+    """The latest valid run of each domain that is of what runs now, the sweep, and the identity of what runs now.
+
+    Raises UsageError without any run or sweep.
+    """
+    from monitor.store.identities import last_identity
     from monitor.store.snapshot import snapshot
     from monitor.store.sweeps import get_sweep, list_sweeps
 
     with context.database() as database, database.transaction() as connection:
-        runs = [run for run in snapshot(connection).valid_runs if run["route"] == route]
+        newest = last_identity(connection, route, None)
+        valid = [run for run in snapshot(connection).valid_runs if run["route"] == route]
+        runs = [run for run in valid if newest is not None and run["identity_id"] == newest[0]]
         if sweep_id is not None:
             sweep = get_sweep(connection, sweep_id)
         else:
             sweep = next(iter(list_sweeps(connection, route, 1)), None)
-    if not runs:
+    if not runs or newest is None:
         raise UsageError(f"route {route} has no valid run to advise from; see 'specwatch runs --route {route}'")
     if sweep is None:
         which = f"there is no sweep {sweep_id}" if sweep_id is not None else f"route {route} has no saved sweep"
         raise UsageError(f"{which}; run 'specwatch sweep {route} --save' first")
-    return runs, sweep
+    return runs, sweep, newest[1]
 
 
 def _settings(context: Context, route: str) -> dict[str, Any]:
@@ -124,6 +150,8 @@ def _print(document: Mapping[str, Any], sweep: Mapping[str, Any]) -> None:
         f"route {document['route']}, K = {document['k']}, source {document['source']}, "
         f"sweep {document['sweep_id']} of {local_time(sweep['finished_at'])}\n"
     )
+    for warning in document["warnings"]:
+        click.echo(f"warning: {warning}", err=True)
     for line in document["advice"]:
         _wrapped(f"{line['topic']}: {line['text']}", "")
         _wrapped(f"evidence ({line['basis']}): {line['evidence']}", "  ")

@@ -95,7 +95,8 @@ def _batch_size(found: Acceptance, at: Sequence[Load], crossing: Document) -> Ad
     ranges = per_batch_size(best_lengths(found, at), crossing["concurrency"])
     spread = f"measured from concurrency {at[0].concurrency} to {at[-1].concurrency}; {RULE_OF_THUMB}"
     if crossing["outcome"] == "none_in_range":
-        text = f"leave speculation on up to concurrency {_proven(at)}" if _proven(at) else "leave speculation on"
+        proven = _proven(at)
+        text = f"leave speculation on up to concurrency {proven}" if proven else "nothing: at no load is a gain proven"
     elif crossing["outcome"] == "never_pays":
         text = "switch speculation off: it loses at every load measured"
     else:
@@ -119,7 +120,7 @@ def _proven(at: Sequence[Load]) -> int | None:
 
 def _domains(found: Acceptance, at: Sequence[Load]) -> list[Advice]:
     """Domains that lose at a load where the route as a whole does not."""
-    together = tokens_per_step(found.survival, found.coverage, found.k)
+    together = tokens_per_step(found.survival, found.k)
     paying = [load for load in at if together >= load.break_even]
     lines = []
     for domain, yielded in sorted(found.by_domain.items(), key=lambda entry: entry[1]):

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from monitor.core.figures import mixed
-
 Document = Mapping[str, Any]
 CANDIDATES = (1, 2, 3, 4, 5, 6, 7)
 """Draft lengths looked at, beside the one in use."""
@@ -75,63 +73,67 @@ def extended_survival(survival: Sequence[float], length: int) -> tuple[float, ..
     return tuple(shares)
 
 
-def tokens_per_step(survival: Sequence[float], coverage: float, length: int) -> float:
-    """1 + coverage × Σ survival at this draft length: steps without a draft yield one token."""
-    return 1 + coverage * sum(extended_survival(survival, length))
+def tokens_per_step(survival: Sequence[float], length: int) -> float:
+    """1 + Σ survival at this draft length, survival being a share of all decode steps."""
+    return 1 + sum(extended_survival(survival, length))
 
 
-def speedup_at(survival: Sequence[float], coverage: float, k: int, load: Load, length: int) -> float:
+def speedup_at(survival: Sequence[float], k: int, load: Load, length: int) -> float:
     """Modelled speedup at another draft length, scaled so that at the length in use it is the measured one."""
     position_seconds = (load.speculative_step_seconds - load.plain_step_seconds) / k
     step_seconds = load.plain_step_seconds + length * position_seconds
-    now = tokens_per_step(survival, coverage, k) / load.break_even
-    then = tokens_per_step(survival, coverage, length) * load.plain_step_seconds / step_seconds
+    now = tokens_per_step(survival, k) / load.break_even
+    then = tokens_per_step(survival, length) * load.plain_step_seconds / step_seconds
     return load.speedup * then / now
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Acceptance of a route: survival and coverage weighted by its mix, and tokens per step of each domain."""
+    """Acceptance of a route, weighted by its mix, and tokens per step of each domain.
+
+    `survival` is of all decode steps, those without a draft among them. `left_out`: domains of the mix without a run.
+    """
 
     k: int
     survival: tuple[float, ...]
-    coverage: float
     by_domain: Mapping[str, float]
     run_ids: tuple[int, ...]
     source: str
+    left_out: tuple[str, ...] = ()
 
 
 def acceptance(runs: Sequence[Document], mix: Mapping[str, float]) -> Acceptance | None:
-    """From the latest valid runs of one source and K, by domain; None when they do not carry the mix.
+    """From the latest valid runs of what runs now, one for each domain; None when they differ in source or K.
 
-    A domain of the stream has coverage 1: that source is only valid for methods that draft at every step.
+    Without a mix all domains weigh the same; one of the mix without a run is left out, and said to be. A domain of the
+    stream has coverage 1: that source has an acceptance length only where every step drafts.
     """
-    usable = {run["domain"]: run for run in runs if run["survival"] and run["k"]}
-    weights = {domain: weight for domain, weight in mix.items() if domain in usable} if mix else {}
-    weights = weights or {domain: 1 / len(usable) for domain in usable}
-    kinds = {(usable[domain]["source"], usable[domain]["k"]) for domain in weights}
+    found = {run["domain"]: run for run in runs if run["survival"] and run["k"]}
+    weights = (
+        {domain: weight for domain, weight in mix.items() if domain in found} if mix else dict.fromkeys(found, 1.0)
+    )
+    kinds = {(found[domain]["source"], found[domain]["k"]) for domain in weights}
     if len(kinds) != 1:
         return None
     ((source, k),) = kinds
     total = sum(weights.values())
-    shares = {domain: weight / total for domain, weight in weights.items()}
-    survival = tuple(
-        sum(share * usable[domain]["survival"][place] for domain, share in shares.items())
-        for place in range(min(len(usable[domain]["survival"]) for domain in shares))
-    )
-    coverage = mixed({d: _coverage(usable[d]) for d in shares}, shares)
+    by_domain = {domain: _of_all_steps(found[domain]) for domain in weights}
     return Acceptance(
         k=k,
-        survival=survival,
-        coverage=1.0 if coverage is None else coverage,
-        by_domain={d: tokens_per_step(usable[d]["survival"], _coverage(usable[d]), k) for d in shares},
-        run_ids=tuple(sorted(usable[domain]["id"] for domain in shares)),
+        survival=tuple(
+            sum(weight / total * by_domain[domain][place] for domain, weight in weights.items())
+            for place in range(min(map(len, by_domain.values())))
+        ),
+        by_domain={domain: tokens_per_step(shares, k) for domain, shares in by_domain.items()},
+        run_ids=tuple(sorted(found[domain]["id"] for domain in weights)),
         source=source,
+        left_out=tuple(sorted(mix.keys() - weights.keys())),
     )
 
 
-def _coverage(run: Document) -> float:
-    return 1.0 if run["coverage"] is None else float(run["coverage"])
+def _of_all_steps(run: Document) -> list[float]:
+    coverage = 1.0 if run["coverage"] is None else run["coverage"]
+    return [coverage * share for share in run["survival"]]
 
 
 def draft_length_table(found: Acceptance, at: Sequence[Load]) -> list[dict[str, Any]]:
@@ -141,7 +143,7 @@ def draft_length_table(found: Acceptance, at: Sequence[Load]) -> list[dict[str, 
         {
             "concurrency": load.concurrency,
             "speedup_by_draft_length": {
-                str(length): speedup_at(found.survival, found.coverage, found.k, load, length) for length in lengths
+                str(length): speedup_at(found.survival, found.k, load, length) for length in lengths
             },
             "basis_by_draft_length": {
                 str(length): "measured" if length == found.k else "modelled" for length in lengths
@@ -159,7 +161,7 @@ def best_lengths(found: Acceptance, at: Sequence[Load]) -> list[tuple[Load, int,
     """
     chosen = []
     for load in at:
-        modelled = {n: speedup_at(found.survival, found.coverage, found.k, load, n) for n in {*CANDIDATES, found.k}}
+        modelled = {n: speedup_at(found.survival, found.k, load, n) for n in {*CANDIDATES, found.k}}
         best = max(modelled, key=lambda n: modelled[n])
         if modelled[best] < modelled[found.k] * (1 + load.doubt_ratio):
             best = found.k

@@ -82,7 +82,7 @@ def modelled(
     such a sweep, outside the concurrencies it measured, or without tokens per step. `run` and `sweeps` are documents.
     """
     for sweep in sweeps:
-        break_even = _break_even(sweep["points"], run["concurrency"]) if _is_like(sweep, run, identity) else None
+        break_even = _break_even(sweep["points"], run["concurrency"]) if is_like(sweep, run, identity) else None
         if break_even is not None and run["tokens_per_step"] is not None:
             ratio = run["tokens_per_step"] / break_even
             return {
@@ -113,7 +113,8 @@ def modelled(
     return None
 
 
-def _is_like(sweep: Mapping[str, Any], run: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
+def is_like(sweep: Mapping[str, Any], run: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
+    """Whether step times of the sweep may stand for those of the run: the same model, K and engine."""
     swept = sweep["speculative_identity"]
     k = run["k"] if run["k"] is not None else identity["k"]
     return (

@@ -85,6 +85,7 @@ def test_a_sweep_of_another_draft_length_is_not_used(servers: Any, environment: 
     assert swept.exit_code == 0, swept.output
     refused = specwatch(environment, "advise", "chat")
     assert isinstance(refused.exception, UsageError)
-    assert "is of K = 4 and route chat runs K = 2 now; run 'specwatch sweep chat --save' again" in str(
-        refused.exception
+    assert (
+        "is of vllm tiny, K = 4 and route chat runs vllm tiny, K = 2 now; run 'specwatch sweep chat --save' again"
+        in str(refused.exception)
     )

@@ -26,7 +26,7 @@ def load(concurrency: int, speculative_ms: float, speedup: float, doubt: float =
 
 
 def made(survival=HALVES, k: int = 3, **by_domain: float) -> Acceptance:
-    return Acceptance(k, survival, 1.0, by_domain or {"coding": 2.4}, (7, 9), "request")
+    return Acceptance(k, survival, by_domain or {"coding": 2.4}, (7, 9), "request")
 
 
 def run(domain: str, survival=HALVES, run_id: int = 1, **changes):
@@ -57,17 +57,18 @@ def test_survival_is_cut_or_carried_on_with_the_last_conditional_acceptance():
 
 
 def test_steps_without_a_draft_yield_one_token():
-    assert tokens_per_step(HALVES, 1.0, 3) == pytest.approx(2.4)
-    assert tokens_per_step(HALVES, 0.5, 3) == pytest.approx(1.7)
+    assert tokens_per_step(HALVES, 3) == pytest.approx(2.4)
+    found = acceptance([run("coding", coverage=0.5)], {})
+    assert (found.survival, found.by_domain) == (pytest.approx((0.4, 0.2, 0.1)), {"coding": pytest.approx(1.7)})
 
 
 def test_at_the_length_in_use_the_speedup_is_the_measured_one():
-    assert speedup_at(HALVES, 1.0, 3, load(8, 16.0, 1.37), 3) == pytest.approx(1.37)
+    assert speedup_at(HALVES, 3, load(8, 16.0, 1.37), 3) == pytest.approx(1.37)
 
 
 def test_another_length_scales_tokens_and_step_time():
     # K = 1: 1.8 tokens in 12 ms against 2.4 in 16 ms
-    assert speedup_at(HALVES, 1.0, 3, load(8, 16.0, 1.5), 1) == pytest.approx(1.5 * (1.8 / 12) / (2.4 / 16))
+    assert speedup_at(HALVES, 3, load(8, 16.0, 1.5), 1) == pytest.approx(1.5 * (1.8 / 12) / (2.4 / 16))
 
 
 def test_a_shorter_draft_is_named_only_where_it_gains_more_than_the_doubt():
@@ -106,7 +107,23 @@ def test_runs_of_two_sources_or_two_k_carry_no_advice():
 
 
 def test_a_stream_is_taken_to_draft_at_every_step():
-    assert acceptance([run("coding", coverage=None, source="stream")], {}).coverage == 1.0
+    assert acceptance([run("coding", coverage=None, source="stream")], {}).by_domain == {"coding": pytest.approx(2.4)}
+
+
+def test_a_domain_of_the_mix_without_a_run_is_left_out_and_named():
+    found = acceptance([run("coding"), run("qa", (0.1, 0.0, 0.0), 5)], {"coding": 0.5, "math": 0.5})
+    assert (found.survival, found.run_ids, found.left_out) == (pytest.approx(HALVES), (1,), ("math",))
+    assert acceptance([run("qa")], {"coding": 0.5, "math": 0.5}) is None
+
+
+def test_where_no_gain_is_proven_nothing_is_advised_for_the_batch_size():
+    doubtful = point(8, 1.5)
+    doubtful["speedup"] = {"ratio": 1.5, "low": 0.9, "high": 2.5}
+    lines = {
+        line.topic: line.text
+        for line in advice(made(), sweep(doubtful, outcome="none_in_range", concurrency=None), None, 1)
+    }
+    assert lines["batch size"].startswith("nothing: at no load is a gain proven")
 
 
 def test_points_without_a_speedup_are_left_out():
