@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.output import Column, emit, local_time
+from monitor.cli.output import Column, document_format_option, emit, local_time
 from monitor.core.format import figure
 from monitor.errors import UsageError
 
@@ -25,14 +25,7 @@ WIDTH = 88
 @click.command()
 @click.argument("route")
 @click.option("--sweep", "sweep_id", type=click.IntRange(min=1), metavar="ID", help="This one.  [default: the latest]")
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="How to print.",
-)
+@document_format_option
 @click.pass_obj
 def advise(context: Context, route: str, sweep_id: int | None, format_: str) -> None:
     """Say what to set for ROUTE: draft length, on or off by batch size, domains that should leave.

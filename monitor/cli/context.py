@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from monitor.config.load import Config
+    from monitor.config.routes import Route
     from monitor.prompts.sets import PromptSet
     from monitor.store.database import Database
 
@@ -32,6 +33,17 @@ class Context:
 
         directory = config_directory(self.config_dir, os.environ)
         return load_config(directory, sorted(path.stem for path in bundled_directory().glob("*.jsonl")))
+
+    def route(self, name: str) -> Route:
+        """The configured route of this name. Raises ConfigError, UsageError."""
+        from monitor.errors import UsageError
+
+        config = self.load_config()
+        routes = {route.name: route for route in config.routes}
+        if name not in routes:
+            where = config.directory / "routes.yaml"
+            raise UsageError(f"there is no route {name} in {where}; there are: {', '.join(routes)}")
+        return routes[name]
 
     def mixes(self) -> dict[str, dict[str, float]]:
         """Route → its mix, when the configuration can be read; nothing when there is none here."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.output import format_option
+from monitor.cli.parameters import chosen_sets
 from monitor.cli.probe_options import ProbeOptions, probe_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from rich.progress import Progress
 
@@ -32,22 +32,12 @@ def probe(context: Context, /, *, format_: str, **given: Any) -> None:
     from monitor.cli.probe_report import show
 
     options = ProbeOptions(**given)
-    runs = _replayed(options, _chosen_sets(options.prompts_dir, options.domains))
+    runs = _replayed(options, chosen_sets(options.prompts_dir, options.domains))
     try:
         if options.save:
             _save(context, runs, options.route)
     finally:
         show(runs, format_)  # what was measured is told, also when it cannot be kept
-
-
-def _chosen_sets(directory: Path | None, domains: Sequence[str]) -> list[PromptSet]:
-    """Raises PromptError for unreadable sets."""
-    from monitor.prompts.sets import bundled_directory, load_prompt_sets
-
-    sets = load_prompt_sets(directory or bundled_directory())
-    if unknown := [domain for domain in domains if domain not in sets]:
-        raise click.UsageError(f"no domain {unknown[0]!r}; there are: {', '.join(sets)}")
-    return [sets[domain] for domain in dict.fromkeys(domains or sets)]
 
 
 def _replayed(options: ProbeOptions, sets: Sequence[PromptSet]) -> list[Run]:

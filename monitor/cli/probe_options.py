@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from monitor.cli.parameters import server_url
 from monitor.config.limits import MAX_CONCURRENCY, MAX_TOKENS
 
 if TYPE_CHECKING:
@@ -81,15 +82,6 @@ class ProbeOptions:
         return Secret(env=self.api_key_env, file=self.api_key_file).reveal(os.environ)
 
 
-def _url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    from monitor.config.replicas import replica_url
-
-    try:
-        return replica_url(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 def _headers(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     from monitor.config.settings import header_name
 
@@ -140,7 +132,7 @@ def _route_name(_ctx: click.Context, _param: click.Parameter, value: str) -> str
 
 
 OPTIONS: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
-    click.argument("url", callback=_url),
+    click.argument("url", callback=server_url),
     click.option("--domain", "domains", multiple=True, help="Only this domain; repeatable.  [default: all]"),
     click.option("--prompts", type=click.IntRange(min=1), metavar="N", help="Only the first N prompts of each domain."),
     click.option(

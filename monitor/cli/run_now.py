@@ -50,7 +50,7 @@ def run_now(
     from monitor.service.asking import ask
     from monitor.service.discovery import replicas_now
 
-    found = _route(context, route)
+    found = context.route(route)
     wanted = _domains(found, domains)
     replicas = replicas_now(found)
     if replica is not None and replica not in replicas:
@@ -65,15 +65,6 @@ def run_now(
             raise SystemExit(_wait(database, jobs, timeout_seconds))
     if served:
         click.echo(f"the running 'specwatch serve' makes them; 'specwatch runs --route {route}' shows them")
-
-
-def _route(context: Context, name: str) -> Route:
-    config = context.load_config()
-    found = next((route for route in config.routes if route.name == name), None)
-    if found is None:
-        known = ", ".join(route.name for route in config.routes)
-        raise UsageError(f"there is no route {name} in {config.directory / 'routes.yaml'}; there are: {known}")
-    return found
 
 
 def _domains(route: Route, wanted: Sequence[str]) -> list[str]:

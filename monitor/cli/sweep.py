@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import shlex
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from monitor.cli.curves import show_sweeps
 from monitor.cli.output import format_option
+from monitor.cli.parameters import chosen_sets, server_url
+from monitor.cli.sweep_servers import measured, named, of_route
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from monitor.cli.context import Context
-    from monitor.core.records import Sampling
     from monitor.core.sweep import Sweep
-    from monitor.probing.client import Target
-    from monitor.probing.sweep import Contender, Measured, Plan
     from monitor.prompts.sets import Prompt
 
 PATH = click.Path(path_type=Path)
-
-
-def _url(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
-    from monitor.config.replicas import replica_url
-
-    try:
-        return tuple(map(replica_url, value)) if isinstance(value, tuple) else value and replica_url(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _concurrencies(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
@@ -61,24 +49,12 @@ def _speculative_configs(_ctx: click.Context, _param: click.Parameter, values: t
     return values
 
 
-@dataclass(frozen=True)
-class _Servers:
-    """What is compared: running servers, or a model to start `vllm serve` with."""
-
-    plain: Target | None
-    speculative: tuple[Target, ...]
-    model: str | None
-    configs: tuple[str, ...]
-    command: tuple[str, ...]
-    log_directory: Path
-    start_seconds: float
-    engine: str = "vllm"
-
-
 @click.command()
 @click.argument("route", required=False)
-@click.option("--plain", callback=_url, metavar="URL", help="Server of the same model without speculation.")
-@click.option("--speculative", multiple=True, callback=_url, metavar="URL", help="Server with speculation; repeatable.")
+@click.option("--plain", callback=server_url, metavar="URL", help="Server of the same model without speculation.")
+@click.option(
+    "--speculative", multiple=True, callback=server_url, metavar="URL", help="Server with speculation; repeatable."
+)
 @click.option("--model", metavar="MODEL", help="Start 'vllm serve MODEL' here, plain and speculative in turn.")
 @click.option(
     "--speculative-config",
@@ -172,9 +148,9 @@ def sweep(
     if (model is not None) != bool(configs):
         raise click.UsageError("--model and --speculative-config are given together")
     if route is not None:
-        servers, sampling = _of_route(context, route, sampling)
+        servers, sampling = of_route(context, route, sampling)
     else:
-        servers = _named(plain, speculative, model, configs, api_key_env)
+        servers = named(plain, speculative, model, configs, api_key_env)
     command = (*shlex.split(vllm_command), *([model] if model else ()), *shlex.split(vllm_args))
     servers = replace(
         servers,
@@ -183,121 +159,19 @@ def sweep(
         start_seconds=start_timeout,
     )
     plan = Plan(_prompts(domains), sampling, concurrencies, prompts, repeats, gpus=gpus)
-    found = _measured(plan, servers)
+    with _progress(plan.sent_to_each() * servers.number) as on_sample:
+        found = measured(plan, servers, on_sample)
     if save:
         _save(context, found, route)
     _show(found, format_)
-
-
-def _named(
-    plain: str | None, speculative: Sequence[str], model: str | None, configs: tuple[str, ...], key: str | None
-) -> _Servers:
-    """Raises ConfigError for a key that is not set."""
-    from monitor.config.secrets import Secret
-    from monitor.probing.client import Target
-
-    secret = None if key is None else Secret(env=key).reveal(os.environ)
-    targets = tuple(Target(url, api_key=secret) for url in speculative)
-    plain_target = None if plain is None else Target(plain, api_key=secret)
-    return _Servers(plain_target, targets, model, configs, (), Path(), 0)
-
-
-def _of_route(context: Context, name: str, sampling: Sampling) -> tuple[_Servers, Sampling]:
-    """The route's first replica and its plain twin, asked as its probes ask. Raises ConfigError, UsageError."""
-    from monitor.errors import UsageError
-    from monitor.service.discovery import replicas_now
-    from monitor.service.probes import sampling_of, target_of
-
-    routes = {route.name: route for route in context.load_config().routes}
-    if name not in routes:
-        raise UsageError(f"there is no route {name} in routes.yaml; there are: {', '.join(routes)}")
-    route = routes[name]
-    if route.plain_twin is None:
-        raise UsageError(f"route {name} has no plain_twin; a sweep needs a server without speculation to compare with")
-    replica, twin = target_of(route, replicas_now(route)[0]), target_of(route, route.plain_twin)
-    asked = replace(sampling_of(route), max_tokens=sampling.max_tokens)
-    return _Servers(twin, (replica,), None, (), (), Path(), 0, route.engine), asked
 
 
 def _prompts(domains: Sequence[str]) -> tuple[Prompt, ...]:
     """The first prompts of every domain, then the second ones, and so on: any beginning is a mix of domains."""
     from itertools import chain, zip_longest
 
-    from monitor.errors import UsageError
-    from monitor.prompts.sets import bundled_directory, load_prompt_sets
-
-    sets = load_prompt_sets(bundled_directory())
-    if unknown := [domain for domain in domains if domain not in sets]:
-        raise UsageError(f"no domain {unknown[0]!r}; there are: {', '.join(sets)}")
-    chosen = [sets[domain].prompts for domain in dict.fromkeys(domains or sets)]
+    chosen = [prompt_set.prompts for prompt_set in chosen_sets(None, domains)]
     return tuple(prompt for prompt in chain.from_iterable(zip_longest(*chosen)) if prompt is not None)
-
-
-def _measured(plan: Plan, servers: _Servers) -> list[Sweep]:
-    """Raises TargetError, UsageError."""
-    from monitor.probing.sweep import Contender
-
-    count = len(servers.configs or servers.speculative)
-    with _progress(plan.sent_to_each() * (count + 1)) as on_sample:
-        if servers.model is not None:
-            return asyncio.run(_in_turn(plan, servers, on_sample))
-        assert servers.plain is not None
-        contenders = [Contender("plain", servers.plain, plain=True)]
-        contenders += [Contender(target.base_url, target) for target in servers.speculative]
-        return asyncio.run(_side_by_side(servers.engine, plan, contenders, on_sample))
-
-
-async def _side_by_side(
-    engine: str, plan: Plan, contenders: list[Contender], on_sample: Callable[[object], None]
-) -> list[Sweep]:
-    from monitor.engines.registry import ENGINES
-    from monitor.probing.sweep import compared, interleaved
-
-    plain, *others = await interleaved(ENGINES[engine], plan, contenders, on_sample)
-    return [compared(plan, plain, other, interleaved=True) for other in others]
-
-
-async def _in_turn(plan: Plan, servers: _Servers, on_sample: Callable[[object], None]) -> list[Sweep]:
-    """Starts the plain server, then one for each config, one at a time."""
-    from monitor.engines.registry import ENGINES
-    from monitor.probing.client import Target
-    from monitor.probing.launched import launched
-    from monitor.probing.sweep import Contender, alone, compared
-
-    async def measured(label: str, arguments: Sequence[str], log: str, *, plain: bool) -> Measured:
-        click.echo(f"starting {label}; its log is {servers.log_directory / log}", err=True)
-        command = (*servers.command, *arguments)
-        async with launched(command, servers.log_directory / log, servers.start_seconds) as url:
-            return await alone(ENGINES["vllm"], plan, Contender(label, Target(url), plain), on_sample)
-
-    with _stopped_by_sigterm():
-        plain = await measured("the plain server", (), "plain.log", plain=True)
-        found = []
-        for number, config in enumerate(servers.configs, start=1):
-            arguments = ("--speculative-config", config, "--per-request-spec-decode-metrics", "summary")
-            log = f"speculative-{number}.log"
-            found.append(await measured(_label(json.loads(config)), arguments, log, plain=False))
-    return [compared(plan, plain, one, interleaved=False) for one in found]
-
-
-def _label(config: Mapping[str, Any]) -> str:
-    """A config in a few words: method, draft length, drafter."""
-    drafter = f" {Path(str(config['model'])).name}" if config.get("model") else ""
-    return f"{config.get('method', 'draft_model')} K={config['num_speculative_tokens']}{drafter}"
-
-
-@contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the sweep as Ctrl-C does, so that what was started is stopped."""
-    import signal
-
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    loop.add_signal_handler(signal.SIGTERM, task.cancel)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
 
 
 @contextmanager

@@ -201,4 +201,5 @@ def test_a_route_without_a_plain_twin_is_told_so(tmp_path):
         "rules: [{name: d, metric: acceptance_length, drop: 15%, severity: page}]\nreceivers: [{name: log, log: {}}]\n"
     )
     assert "route chat has no plain_twin" in str(sweep("chat", SPECWATCH_CONFIG=str(tmp_path)).exception)
-    assert "there is no route chut in routes.yaml" in str(sweep("chut", SPECWATCH_CONFIG=str(tmp_path)).exception)
+    unknown = sweep("chut", SPECWATCH_CONFIG=str(tmp_path)).exception
+    assert str(unknown) == f"there is no route chut in {tmp_path / 'routes.yaml'}; there are: chat"

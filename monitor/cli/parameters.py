@@ -1,0 +1,33 @@
+"""What several commands take from the user: a server's address, and which prompt sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from monitor.prompts.sets import PromptSet
+
+
+def server_url(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+    """The base URL of a server, or each of a repeatable option, as it is stored."""
+    from monitor.config.replicas import replica_url
+
+    try:
+        return tuple(map(replica_url, value)) if isinstance(value, tuple) else value and replica_url(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def chosen_sets(directory: Path | None, domains: Sequence[str]) -> list[PromptSet]:
+    """Those of the directory (None: that come with Specwatch), or only the domains named. Raises PromptError."""
+    from monitor.prompts.sets import bundled_directory, load_prompt_sets
+
+    sets = load_prompt_sets(directory or bundled_directory())
+    if unknown := [domain for domain in domains if domain not in sets]:
+        raise click.UsageError(f"no domain {unknown[0]!r}; there are: {', '.join(sets)}")
+    return [sets[domain] for domain in dict.fromkeys(domains or sets)]

@@ -1,0 +1,133 @@
+"""What a sweep compares: running servers, a route's replica and its twin, or servers that are started for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from monitor.cli.context import Context
+    from monitor.core.records import Sampling
+    from monitor.core.sweep import Sweep
+    from monitor.probing.client import Target
+    from monitor.probing.sweep import Contender, Measured, Plan
+
+
+@dataclass(frozen=True)
+class Servers:
+    """What is compared: running servers, or a model to start `vllm serve` with."""
+
+    plain: Target | None
+    speculative: tuple[Target, ...]
+    model: str | None
+    configs: tuple[str, ...]
+    command: tuple[str, ...]
+    log_directory: Path
+    start_seconds: float
+    engine: str = "vllm"
+
+    @property
+    def number(self) -> int:
+        """Of all that are measured, the plain one among them."""
+        return 1 + len(self.configs or self.speculative)
+
+
+def named(
+    plain: str | None, speculative: Sequence[str], model: str | None, configs: tuple[str, ...], key: str | None
+) -> Servers:
+    """Raises ConfigError for a key that is not set."""
+    from monitor.config.secrets import Secret
+    from monitor.probing.client import Target
+
+    secret = None if key is None else Secret(env=key).reveal(os.environ)
+    targets = tuple(Target(url, api_key=secret) for url in speculative)
+    plain_target = None if plain is None else Target(plain, api_key=secret)
+    return Servers(plain_target, targets, model, configs, (), Path(), 0)
+
+
+def of_route(context: Context, name: str, sampling: Sampling) -> tuple[Servers, Sampling]:
+    """The route's first replica and its plain twin, asked as its probes ask. Raises ConfigError, UsageError."""
+    from monitor.errors import UsageError
+    from monitor.service.discovery import replicas_now
+    from monitor.service.probes import sampling_of, target_of
+
+    route = context.route(name)
+    if route.plain_twin is None:
+        raise UsageError(f"route {name} has no plain_twin; a sweep needs a server without speculation to compare with")
+    replica, twin = target_of(route, replicas_now(route)[0]), target_of(route, route.plain_twin)
+    asked = replace(sampling_of(route), max_tokens=sampling.max_tokens)
+    return Servers(twin, (replica,), None, (), (), Path(), 0, route.engine), asked
+
+
+def measured(plan: Plan, servers: Servers, on_sample: Callable[[object], None]) -> list[Sweep]:
+    """The curve of each speculative server. Raises TargetError, UsageError."""
+    from monitor.probing.sweep import Contender
+
+    if servers.model is not None:
+        return asyncio.run(_in_turn(plan, servers, on_sample))
+    assert servers.plain is not None
+    contenders = [Contender("plain", servers.plain, plain=True)]
+    contenders += [Contender(target.base_url, target) for target in servers.speculative]
+    return asyncio.run(_side_by_side(servers.engine, plan, contenders, on_sample))
+
+
+async def _side_by_side(
+    engine: str, plan: Plan, contenders: list[Contender], on_sample: Callable[[object], None]
+) -> list[Sweep]:
+    from monitor.engines.registry import ENGINES
+    from monitor.probing.sweep import compared, interleaved
+
+    plain, *others = await interleaved(ENGINES[engine], plan, contenders, on_sample)
+    return [compared(plan, plain, other, interleaved=True) for other in others]
+
+
+async def _in_turn(plan: Plan, servers: Servers, on_sample: Callable[[object], None]) -> list[Sweep]:
+    """Starts the plain server, then one for each config, one at a time."""
+    from monitor.engines.registry import ENGINES
+    from monitor.probing.client import Target
+    from monitor.probing.launched import launched
+    from monitor.probing.sweep import Contender, alone, compared
+
+    async def alone_measured(label: str, arguments: Sequence[str], log: str, *, plain: bool) -> Measured:
+        click.echo(f"starting {label}; its log is {servers.log_directory / log}", err=True)
+        command = (*servers.command, *arguments)
+        async with launched(command, servers.log_directory / log, servers.start_seconds) as url:
+            return await alone(ENGINES["vllm"], plan, Contender(label, Target(url), plain), on_sample)
+
+    with _stopped_by_sigterm():
+        plain = await alone_measured("the plain server", (), "plain.log", plain=True)
+        found = []
+        for number, config in enumerate(servers.configs, start=1):
+            arguments = ("--speculative-config", config, "--per-request-spec-decode-metrics", "summary")
+            log = f"speculative-{number}.log"
+            found.append(await alone_measured(_label(json.loads(config)), arguments, log, plain=False))
+    return [compared(plan, plain, one, interleaved=False) for one in found]
+
+
+def _label(config: Mapping[str, Any]) -> str:
+    """A config in a few words: method, draft length, drafter."""
+    drafter = f" {Path(str(config['model'])).name}" if config.get("model") else ""
+    return f"{config.get('method', 'draft_model')} K={config['num_speculative_tokens']}{drafter}"
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the sweep as Ctrl-C does, so that what was started is stopped."""
+    import signal
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
