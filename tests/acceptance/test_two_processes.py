@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,11 @@ pytestmark = pytest.mark.timeout(180)
 LEADS = "this process schedules"
 
 
-def slots_of(keys: set[str], route: str) -> list[datetime]:
-    """Times of the slots of a route, from keys `slot ROUTE DOMAIN TIME`."""
-    return sorted(datetime.fromisoformat(key.split()[3]) for key in keys if key.split()[1] == route)
+def three_slots(database: Database, route: str) -> list[datetime]:
+    """Times of the slots of a route, of keys `slot ROUTE DOMAIN TIME`, in order; empty before there are three."""
+    keys = {key for key, _ in jobs(database)} | {key for key, _ in runs(database)}
+    slots = sorted(datetime.fromisoformat(key.split()[3]) for key in keys if key.split()[1] == route)
+    return slots if len(slots) >= 3 else []
 
 
 def leader_and_other(first: Serve, second: Serve) -> tuple[Serve, Serve]:
@@ -41,10 +44,10 @@ def test_two_processes_make_each_slot_once_and_one_takes_over_from_the_other(
     leader, other = leader_and_other(*processes)
     eventually(lambda: all(serve.counter("runs_total") for serve in processes), "both make runs")
     assert LEADS not in other.log()
-    keys = {key for key, _ in jobs(database)} | {key for key, _ in runs(database)}
     for route in ("chat-0", "chat-1"):
-        slots = slots_of(keys, route)
-        assert {after - before for before, after in pairwise(slots)} == {timedelta(seconds=2)}
+        slots = eventually(partial(three_slots, database, route), f"three slots of {route}")
+        # A slot is left out, and said so, while the one before it waits: then two lie a multiple of the period apart.
+        assert all((after - before) % timedelta(seconds=2) == timedelta() for before, after in pairwise(slots))
 
     leader.kill()
     killed_at = time.monotonic()
