@@ -25,9 +25,10 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs Unix sock
 as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root starts servers as another user")
 
 USER = """
-import sys
+import signal, sys
 from pathlib import Path
 from monitor.postgres import EmbeddedPostgres
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background jobs ignore it, and so would this.
 postgres = EmbeddedPostgres(Path(sys.argv[1]))
 postgres.start()
 try:
