@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(180)
 
 LEADS = "this process schedules"
+EVERY = timedelta(seconds=2)
 
 
 def three_slots(database: Database, route: str) -> list[datetime]:
@@ -46,8 +47,10 @@ def test_two_processes_make_each_slot_once_and_one_takes_over_from_the_other(
     assert LEADS not in other.log()
     for route in ("chat-0", "chat-1"):
         slots = eventually(partial(three_slots, database, route), f"three slots of {route}")
-        # A slot is left out, and said so, while the one before it waits: then two lie a multiple of the period apart.
-        assert all((after - before) % timedelta(seconds=2) == timedelta() for before, after in pairwise(slots))
+        steps = {after - before for before, after in pairwise(slots)}
+        assert all(step % EVERY == timedelta() for step in steps)
+        # On a slow machine a slot is left out while the one before it waits: never without a word.
+        assert steps == {EVERY} or f"{route} · coding: a slot is left out" in leader.log()
 
     leader.kill()
     killed_at = time.monotonic()
