@@ -47,6 +47,11 @@ class Drafting:
                 f"{shown}: the stream shows tokens per step and no acceptance length",
                 needs if self.method else f"{needs}; if the method drafts only on a match, {DECLARE}",
             ]
+        if self.every_step is None and self.share is not None:
+            return [
+                "the server's counters show drafts of fewer than K tokens: the stream shows acceptance length, and no "
+                "acceptance rate; the latter needs counts per request, or source counters"
+            ]
         if self.every_step is None:
             who = f"of method {self.method!r} this is not known" if self.method else "which the server does not tell"
             return [f"acceptance length assumes a method that drafts at every step, {who}; {DECLARE}"]

@@ -56,6 +56,7 @@ class Database:
             pool_size=pool_size,
             max_overflow=pool_size,
             pool_pre_ping=True,
+            hide_parameters=True,
             connect_args={"connect_timeout": 5, "application_name": "specwatch"},
         )
         event.listen(self.engine, "connect", _speak_utc)

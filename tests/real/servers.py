@@ -79,8 +79,8 @@ def speculative_config(
             return {"method": "eagle", "model": str(drafter or MODELS / "tiny-eagle"), **tokens}
         case "ngram":
             return {"method": "ngram", "prompt_lookup_max": 4, "prompt_lookup_min": 2, **tokens}
-        case "suffix":
-            return {"method": "suffix", **tokens}
+        case "suffix":  # without the cache of past answers, which would make each test depend on those before it
+            return {"method": "suffix", "suffix_decoding_max_cached_requests": 0, **tokens}
 
 
 def free_port() -> int:

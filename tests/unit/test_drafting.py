@@ -41,6 +41,14 @@ def test_an_assumption_is_said_with_how_to_end_it():
     assert "of method 'homemade' this is not known" in warning
 
 
+def test_drafts_shorter_than_k_leave_the_acceptance_length_and_take_the_rate():
+    (warning,) = Drafting(None, share=0.99, full=False).warnings()
+    assert warning == (
+        "the server's counters show drafts of fewer than K tokens: the stream shows acceptance length, and no "
+        "acceptance rate; the latter needs counts per request, or source counters"
+    )
+
+
 def test_steps_without_a_draft_are_shown_with_their_share():
     shown, needed = Drafting(None, share=0.37).warnings()
     assert shown == (
