@@ -2,52 +2,30 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
+import json
 import logging
 import os
-import socket
-import ssl
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+import time
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
 
-import httpx
-
-from monitor.alerting.payload import webhook_body
+from monitor.alerting import alertmanager, mail, pagerduty, slack, teams
+from monitor.alerting.posting import Arrival, Failure, Post, host_of, post
+from monitor.alerting.signing import signed_headers
+from monitor.config.alerting import Email, Log, PagerDuty, Slack, Teams, Webhook
 from monitor.core.incidents import SEVERITIES
 from monitor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Mapping
 
-    from monitor.config.alerting import Alerting, Webhook
+    from monitor.config.alerting import Alerting
     from monitor.config.routes import Route
+    from monitor.config.secrets import Secret
     from monitor.store.outbox import Delivery
 
 logger = logging.getLogger("specwatch.alerts")
-
-NEVER_SUCCEEDS = frozenset({400, 401, 403, 404, 405, 410, 413, 415, 422})
-"""Answers that the same message will get again: the delivery is parked as dead and shown, not repeated."""
-LONGEST_PAUSE_SECONDS = 86_400.0
-"""A receiver that asks for a longer pause is tried again after a day all the same."""
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A delivery was accepted; `answer` is where and how: `alerts.example:9000: HTTP 200`."""
-
-    answer: str
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a delivery did not arrive; `retry_after_seconds` when the receiver asked for a pause, `final` when never."""
-
-    error: str
-    final: bool = False
-    retry_after_seconds: float | None = None
 
 
 class Receiver(Protocol):
@@ -71,46 +49,111 @@ class LogReceiver:
         return Arrival("written to the log")
 
 
-class WebhookReceiver:
-    """POSTs Alertmanager's version-4 body; any 2xx is arrival. Says host and cause, and never more of the address."""
+class _PostingReceiver(abc.ABC):
+    """POSTs a body in JSON; any 2xx is arrival. Says host and cause, and never more of the address."""
 
-    def __init__(self, name: str, settings: Webhook, external_url: str | None) -> None:
+    def __init__(self, name: str, settings: Any, external_url: str | None) -> None:
         self.name = name
         self.settings = settings
         self.external_url = external_url
 
     def where(self) -> str:
-        return host_of(self._address()[0])
+        return host_of(_revealed(self.settings.url))
 
     async def send(self, delivery: Delivery) -> Arrival | Failure:
         try:
-            url, headers = self._address()
+            request = self.request(delivery)
         except ConfigError as error:
             return Failure(str(error))
-        body = webhook_body(self.name, delivery.incident_id, delivery.document, self.external_url)
-        headers = {**headers, "X-Specwatch-Delivery": delivery.key}
-        seconds = self.settings.timeout.total_seconds()
-        host = host_of(url)
+        return await post(request, self.settings.timeout.total_seconds())
+
+    @abc.abstractmethod
+    def request(self, delivery: Delivery) -> Post:
+        """What is sent, in the shape of the other side. Raises ConfigError when a secret of it cannot be had."""
+
+
+class WebhookReceiver(_PostingReceiver):
+    """Alertmanager's version-4 body, with the key of the delivery, and signed when there is a secret to sign with."""
+
+    settings: Webhook
+
+    def request(self, delivery: Delivery) -> Post:
+        document = alertmanager.webhook_body(self.name, delivery.incident_id, delivery.document, self.external_url)
+        body = _encoded(document)
+        own = {name: _revealed(value) for name, value in self.settings.headers.items()}
+        signed = {}
+        if self.settings.signing_secret is not None:
+            secret = _revealed(self.settings.signing_secret)
+            signed = signed_headers(secret, delivery.key, int(time.time()), body)
+        return Post(_revealed(self.settings.url), body, {**own, "X-Specwatch-Delivery": delivery.key, **signed})
+
+
+class PagerDutyReceiver(_PostingReceiver):
+    """Triggers and resolves one alert per incident."""
+
+    settings: PagerDuty
+
+    def request(self, delivery: Delivery) -> Post:
+        routing_key = _revealed(self.settings.routing_key)
+        document = pagerduty.event_body(routing_key, delivery.incident_id, delivery.document, self.external_url)
+        return Post(self.settings.url, _encoded(document))
+
+
+class SlackReceiver(_PostingReceiver):
+    """A message in the channel of an incoming web hook."""
+
+    settings: Slack
+
+    def request(self, delivery: Delivery) -> Post:
+        return Post(_revealed(self.settings.url), _encoded(slack.message_body(delivery.document)))
+
+
+class TeamsReceiver(_PostingReceiver):
+    """A card in the chat or channel of a workflow."""
+
+    settings: Teams
+
+    def request(self, delivery: Delivery) -> Post:
+        return Post(_revealed(self.settings.url), _encoded(teams.card_body(delivery.document)))
+
+
+class EmailReceiver:
+    """A mail in text and HTML over SMTP; acceptance by the server is arrival."""
+
+    def __init__(self, settings: Email) -> None:
+        self.settings = settings
+
+    def where(self) -> str:
+        return f"{', '.join(self.settings.to)} by {self.settings.host}:{self.settings.port}"
+
+    async def send(self, delivery: Delivery) -> Arrival | Failure:
+        settings = self.settings
+        message = mail.made_message(settings.sender, settings.to, delivery.key, delivery.incident_id, delivery.document)
+        seconds = settings.timeout.total_seconds()
         try:
-            # httpx limits each phase of a request; the whole of it must end within the setting.
-            async with asyncio.timeout(seconds), httpx.AsyncClient(timeout=seconds) as client:
-                response = await client.post(url, json=body, headers=headers)
+            credentials = self._credentials()
+            async with asyncio.timeout(seconds):
+                return await asyncio.to_thread(
+                    mail.handed_over, message, settings.host, settings.port, settings.security, credentials, seconds
+                )
+        except ConfigError as error:
+            return Failure(str(error))
         except TimeoutError:
-            return Failure(f"{host}: no answer within {seconds:g} s")
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return Failure(f"{host}: {_cause(error)}")
-        answer = f"{host}: HTTP {response.status_code}"
-        if response.is_success:
-            return Arrival(answer)
-        final = response.status_code in NEVER_SUCCEEDS
-        return Failure(answer, final, retry_after(response.headers.get("Retry-After")))
+            return Failure(f"{settings.host}:{settings.port}: no answer within {seconds:g} s")
 
-    def _address(self) -> tuple[str, dict[str, str]]:
-        def revealed(value: Any) -> str:
-            return value if isinstance(value, str) else str(value.reveal(os.environ))
+    def _credentials(self) -> tuple[str, str] | None:
+        if self.settings.user is None or self.settings.password is None:
+            return None
+        return self.settings.user, _revealed(self.settings.password)
 
-        headers = {name: revealed(value) for name, value in self.settings.headers.items()}
-        return revealed(self.settings.url), headers
+
+def _encoded(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document).encode()
+
+
+def _revealed(value: str | Secret) -> str:
+    """The text, or the secret as it is now. Raises ConfigError when it cannot be had."""
+    return value if isinstance(value, str) else value.reveal(os.environ)
 
 
 def heard(alerting: Alerting, routes: Iterable[Route]) -> dict[str, dict[str, list[str]]]:
@@ -125,59 +168,22 @@ def heard(alerting: Alerting, routes: Iterable[Route]) -> dict[str, dict[str, li
     return found
 
 
-def host_of(url: str) -> str:
-    """Host and port of an address: what may be shown of it, since its path or query may be a secret."""
-    try:
-        return urlsplit(url).netloc.rpartition("@")[2] or "its URL, which names no host"
-    except ValueError:
-        return "its URL, which is not one"
-
-
-def _cause(error: Exception) -> str:
-    """What went wrong, in words that hold nothing of the request: the libraries' own may quote its address."""
-    for cause in _causes(error):
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"its certificate is refused ({cause.verify_message})"
-        if isinstance(cause, ssl.SSLError):
-            return "no TLS connection; perhaps it speaks plain http://"
-        if isinstance(cause, socket.gaierror):
-            return "the host name cannot be resolved"
-        if isinstance(cause, OSError) and cause.errno:
-            return os.strerror(cause.errno).lower()
-    known = [words for kind, words in _MEANINGS.items() if isinstance(error, kind)]
-    return known[0] if known else f"the request failed ({type(error).__name__})"
-
-
-_MEANINGS = {
-    httpx.ConnectTimeout: "no connection within the time allowed",
-    httpx.TimeoutException: "no answer within the time allowed",
-    httpx.ConnectError: "no connection",
-    httpx.NetworkError: "the connection broke before an answer",
-    httpx.RemoteProtocolError: "it closed the connection without an answer, or does not speak HTTP",
-    httpx.UnsupportedProtocol: "its URL does not begin with http:// or https://",
-    httpx.InvalidURL: "its URL is not one",
+_KINDS: dict[type, Callable[[str, Any, str | None], Receiver]] = {
+    Webhook: WebhookReceiver,
+    PagerDuty: PagerDutyReceiver,
+    Slack: SlackReceiver,
+    Teams: TeamsReceiver,
+    Email: lambda _, settings, __: EmailReceiver(settings),
+    Log: lambda *_: LogReceiver(),
 }
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it came from; of several attempts to connect, one per address of the host, each."""
-    if error is None:
-        return
-    yield error
-    for inner in getattr(error, "exceptions", ()):
-        yield from _causes(inner)
-    yield from _causes(error.__cause__ or error.__context__)
 
 
 def build_receivers(alerting: Alerting) -> dict[str, Receiver]:
     """Name → receiver, for every receiver of alerting.yaml."""
-    found: dict[str, Receiver] = {}
-    for settings in alerting.receivers:
-        if settings.webhook is not None:
-            found[settings.name] = WebhookReceiver(settings.name, settings.webhook, alerting.external_url)
-        else:
-            found[settings.name] = LogReceiver()
-    return found
+    return {
+        receiver.name: _KINDS[type(receiver.settings)](receiver.name, receiver.settings, alerting.external_url)
+        for receiver in alerting.receivers
+    }
 
 
 def receivers_for(alerting: Alerting, route: Route, severity: str) -> set[str]:
@@ -189,23 +195,3 @@ def receivers_for(alerting: Alerting, route: Route, severity: str) -> set[str]:
         and (entry.routes is None or route.name in entry.routes)
         and all(route.labels.get(name) == value for name, value in entry.match.items())
     }
-
-
-def retry_after(value: str | None, now: datetime | None = None) -> float | None:
-    """Seconds a Retry-After header asks for, from either of its forms; None when absent or unreadable.
-
-    A date without a zone is UTC, as HTTP dates are. Never more than LONGEST_PAUSE_SECONDS.
-    """
-    if value is None:
-        return None
-    text = value.strip()
-    seconds = float(text) if text.isdecimal() else _seconds_until(text, now or datetime.now(UTC))
-    return None if seconds is None else min(max(0.0, seconds), LONGEST_PAUSE_SECONDS)
-
-
-def _seconds_until(http_date: str, now: datetime) -> float | None:
-    try:
-        when = parsedate_to_datetime(http_date)
-    except (ValueError, OverflowError):
-        return None
-    return (when.replace(tzinfo=when.tzinfo or UTC) - now).total_seconds()

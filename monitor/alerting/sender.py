@@ -8,7 +8,7 @@ import random
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from monitor.alerting.receivers import Arrival, Failure
+from monitor.alerting.posting import Arrival, Failure
 from monitor.store import outbox
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ def test(context: Context, name: str, severity: str) -> None:
 
 async def _send(name: str, receiver: Receiver, severity: str) -> None:
     from monitor.alerting.message import trial_event
-    from monitor.alerting.receivers import Failure
+    from monitor.alerting.posting import Failure
     from monitor.core.incidents import Transition
     from monitor.store.outbox import Delivery
 
@@ -80,10 +80,7 @@ def described(config: Config) -> list[dict[str, Any]]:
 
     hears = heard(config.alerting, config.routes)
     built = build_receivers(config.alerting)
-    kinds = {
-        receiver.name: next(kind for kind in ("webhook", "log") if getattr(receiver, kind) is not None)
-        for receiver in config.alerting.receivers
-    }
+    kinds = {receiver.name: receiver.kind for receiver in config.alerting.receivers}
     return [
         {"name": name, "kind": kinds[name], "where": _where(receiver), "hears": hears[name]}
         for name, receiver in built.items()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from email.utils import parseaddr
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
@@ -55,6 +56,11 @@ def _web_address(url: str) -> str:
     return url
 
 
+_TIMEOUT = Field(
+    default=timedelta(seconds=10), description="For the whole of a delivery; one that takes longer is tried again."
+)
+
+
 class Webhook(StrictModel):
     """POSTs the body of Alertmanager's webhook, version 4."""
 
@@ -65,14 +71,102 @@ class Webhook(StrictModel):
     headers: Headers = Field(
         default_factory=dict, description="Further HTTP headers, each a text or a secret. Unset: none."
     )
-    timeout: Duration = Field(
-        default=timedelta(seconds=10), description="For the whole request; a delivery that takes longer is tried again."
+    signing_secret: Secret | None = Field(
+        default=None,
+        examples=[{"file": "/run/secrets/hook_signing"}],
+        description="Key to sign each message with, after Standard Webhooks: `whsec_` and 24 bytes or more in base64. "
+        "Unset: not signed.",
     )
+    timeout: Duration = _TIMEOUT
 
     @field_validator("url")
     @classmethod
     def _an_address(cls, url: str | Secret) -> str | Secret:
         return _web_address(url) if isinstance(url, str) else url
+
+
+class PagerDuty(StrictModel):
+    """Triggers and resolves an alert of PagerDuty, by its Events API version 2."""
+
+    routing_key: Secret = Field(
+        examples=[{"env": "PAGERDUTY_KEY"}],
+        description="Integration key of a service. An alert resolves only under the key that triggered it: do not "
+        "change it while an incident is open.",
+    )
+    url: Text = Field(
+        default="https://events.pagerduty.com/v2/enqueue",
+        examples=["https://events.eu.pagerduty.com/v2/enqueue"],
+        description="Where to POST: another one for accounts in the EU, or a proxy.",
+    )
+    timeout: Duration = _TIMEOUT
+
+    @field_validator("url")
+    @classmethod
+    def _an_address(cls, url: str) -> str:
+        return _web_address(url)
+
+
+class Slack(StrictModel):
+    """Posts to a channel of Slack by an incoming web hook."""
+
+    url: Secret = Field(
+        examples=[{"env": "SLACK_URL"}], description="Address of the incoming web hook, which is itself the secret."
+    )
+    timeout: Duration = _TIMEOUT
+
+
+class Teams(StrictModel):
+    """Posts a card to Microsoft Teams by a workflow that starts “when a Teams webhook request is received”."""
+
+    url: Secret = Field(
+        examples=[{"env": "TEAMS_URL"}], description="Address of the workflow, which is itself the secret."
+    )
+    timeout: Duration = _TIMEOUT
+
+
+class Email(StrictModel):
+    """Sends mail by an SMTP server."""
+
+    host: Text = Field(examples=["smtp.example.com"], description="The SMTP server.")
+    port: Annotated[Whole, Field(le=65535)] = Field(default=587, description="Its port; 465 is usual for `tls`.")
+    security: Literal["starttls", "tls", "none"] = Field(
+        default="starttls",
+        description="`starttls` encrypts after the greeting, `tls` from the start, `none` never. Certificates are "
+        "verified.",
+    )
+    user: Text | None = Field(default=None, description="Name to log in with. Unset: no login.")
+    password: Secret | None = Field(
+        default=None, examples=[{"env": "SMTP_PASSWORD"}], description="Password of `user`. Unset: no login."
+    )
+    sender: Text = Field(examples=["specwatch@example.com"], description="Address in `From`.")
+    to: Names = Field(examples=[["oncall@example.com"]], description="Addresses it goes to; at least one.")
+    timeout: Duration = _TIMEOUT
+
+    @field_validator("sender")
+    @classmethod
+    def _a_sender(cls, address: str) -> str:
+        return _mail_address(address)
+
+    @field_validator("to")
+    @classmethod
+    def _addresses(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_mail_address(address) for address in addresses)
+
+    @model_validator(mode="after")
+    def _no_password_in_the_clear(self) -> Self:
+        if (self.user is None) != (self.password is None):
+            raise ValueError("user and password are given together, or neither")
+        if self.password is not None and self.security == "none":
+            raise ValueError("a password is not sent without encryption; set security to starttls or tls")
+        return self
+
+
+def _mail_address(text: str) -> str:
+    name, address = parseaddr(text)
+    local, _, domain = address.rpartition("@")
+    if not local or not domain or (not name and address != text) or "\n" in text or "\r" in text:
+        raise ValueError(f"{text!r} is not a mail address; write for example oncall@example.com")
+    return text
 
 
 class Log(StrictModel):
@@ -84,14 +178,35 @@ class Receiver(StrictModel):
 
     name: Name = Field(examples=["hook"], description="Name of the receiver in `routing`; unique.")
     webhook: Webhook | None = Field(default=None, description="A web hook.")
+    pagerduty: PagerDuty | None = Field(default=None, description="PagerDuty.")
+    slack: Slack | None = Field(default=None, description="Slack.")
+    teams: Teams | None = Field(default=None, description="Microsoft Teams.")
+    email: Email | None = Field(default=None, description="Mail.")
     log: Log | None = Field(default=None, examples=[{}], description="The program's own log.")
 
     @model_validator(mode="after")
     def _exactly_one_kind(self) -> Self:
-        kinds = [kind for kind in type(self).model_fields if kind != "name"]
-        if sum(getattr(self, kind) is not None for kind in kinds) != 1:
-            raise ValueError(f"give exactly one of {' and '.join(kinds)}")
+        if len(self._given()) != 1:
+            raise ValueError(f"give exactly one of {', '.join(self._kinds())}")
         return self
+
+    @property
+    def kind(self) -> str:
+        """The key that is set: `webhook`, `log` and so on."""
+        return self._given()[0]
+
+    @property
+    def settings(self) -> StrictModel:
+        """What is set under that key."""
+        found: StrictModel = getattr(self, self.kind)
+        return found
+
+    def _given(self) -> list[str]:
+        return [kind for kind in self._kinds() if getattr(self, kind) is not None]
+
+    @classmethod
+    def _kinds(cls) -> list[str]:
+        return [kind for kind in cls.model_fields if kind != "name"]
 
 
 class Routing(StrictModel):

@@ -11,7 +11,19 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from monitor.config.alerting import Alerting, Log, Receiver, Resolve, Routing, Rule, Webhook
+from monitor.config.alerting import (
+    Alerting,
+    Email,
+    Log,
+    PagerDuty,
+    Receiver,
+    Resolve,
+    Routing,
+    Rule,
+    Slack,
+    Teams,
+    Webhook,
+)
 from monitor.config.replicas import Discovery
 from monitor.config.routes import BaselinePolicy, Route, RoutesFile
 from monitor.config.secrets import Secret
@@ -76,6 +88,10 @@ _ALERTING: tuple[tuple[str, type[BaseModel]], ...] = (
     ("rules", Rule),
     ("receivers", Receiver),
     ("webhook", Webhook),
+    ("pagerduty", PagerDuty),
+    ("slack", Slack),
+    ("teams", Teams),
+    ("email", Email),
     ("log", Log),
     ("routing", Routing),
     ("resolve", Resolve),

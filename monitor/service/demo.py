@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from monitor.alerting.receivers import Arrival, LogReceiver, build_receivers
+from monitor.alerting.posting import Arrival
+from monitor.alerting.receivers import LogReceiver, build_receivers
 from monitor.core.incidents import Transition
 from monitor.errors import UsageError
 from monitor.prompts.sets import bundled_directory
@@ -24,7 +25,7 @@ from monitor.store.forget import forget_route
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from monitor.alerting.receivers import Failure
+    from monitor.alerting.posting import Failure
     from monitor.config.load import Config
     from monitor.config.routes import Route
     from monitor.core.records import Run

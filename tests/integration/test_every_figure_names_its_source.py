@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from surfaces import nameless_in_csv, nameless_in_document, nameless_in_text, nameless_series
 
-from monitor.alerting.payload import webhook_body
+from monitor.alerting.alertmanager import webhook_body
 from monitor.cli import cli
 from monitor.cli.export import PROFILE, SUFFIXES
 from monitor.cli.reference import commands

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from monitor.alerting.receivers import Arrival, Failure
+from monitor.alerting.posting import Arrival, Failure
 from monitor.alerting.sender import GIVE_UP_AFTER_ATTEMPTS, LEASE, Sender
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.errors import StoreError

@@ -62,12 +62,47 @@ def test_a_name_is_given_once(key: str, items: list[dict[str, Any]]) -> None:
     assert refusal(**{key: items}) == ((key,), "'acceptance-drop' is given to two of them; a name is given once")
 
 
+MAIL = {"host": "smtp.example.com", "sender": "specwatch@example.com", "to": ["oncall@example.com"]}
+
+
 @pytest.mark.parametrize("kinds", [{}, {"log": {}, "webhook": {"url": "http://a"}}])
 def test_a_receiver_is_of_exactly_one_kind(kinds: dict[str, Any]) -> None:
     assert refusal(receivers=[{"name": "x", **kinds}]) == (
         ("receivers", 0),
-        "give exactly one of webhook and log",
+        "give exactly one of webhook, pagerduty, slack, teams, email, log",
     )
+
+
+@pytest.mark.parametrize(
+    ("receiver", "words"),
+    [
+        ({"pagerduty": {"routing_key": "R0123"}}, "a secret is not written in this file"),
+        ({"slack": {"url": "https://hooks.slack.com/services/T0/B0/s3cret"}}, "a secret is not written in this file"),
+        ({"teams": {"url": "https://prod.example.com/workflows/s3cret"}}, "a secret is not written in this file"),
+        ({"pagerduty": {"routing_key": {"env": "KEY"}, "url": "events"}}, "'events' is not a web address"),
+        ({"webhook": {"url": "http://a", "signing_secret": "whsec_x"}}, "a secret is not written in this file"),
+        ({"email": {**MAIL, "to": ["oncall"]}}, "'oncall' is not a mail address"),
+        ({"email": {**MAIL, "sender": "a@b.example\nBcc: c@d.example"}}, "is not a mail address"),
+        ({"email": {**MAIL, "user": "me"}}, "user and password are given together, or neither"),
+        (
+            {"email": {**MAIL, "user": "me", "password": {"env": "P"}, "security": "none"}},
+            "a password is not sent without encryption; set security to starttls or tls",
+        ),
+    ],
+)
+def test_a_receiver_with_a_mistake_is_refused_with_what_is_allowed(receiver: dict[str, Any], words: str) -> None:
+    where, message = refusal(receivers=[{"name": "x", **receiver}])
+    assert where[:2] == ("receivers", 0)
+    assert words in message
+    assert "s3cret" not in message
+
+
+def test_names_may_stand_before_mail_addresses() -> None:
+    mail = {**MAIL, "sender": "Specwatch <specwatch@example.com>"}
+    (receiver,) = alerting(receivers=[{"name": "mail", "email": mail}]).receivers
+    assert receiver.email is not None
+    assert (receiver.kind, receiver.email.sender) == ("email", "Specwatch <specwatch@example.com>")
+    assert (receiver.email.port, receiver.email.security) == (587, "starttls")
 
 
 def test_a_webhook_address_may_itself_be_a_secret() -> None:

@@ -397,8 +397,9 @@ def test_a_directory_in_place_of_a_file_is_told(directory: Directory) -> None:
             "alerting.yaml:2: rules[0].severity: 'critical' is not one of: 'page', 'warning'",
         ),
         (
-            ALERTING.replace("log: {}", "slack: {}"),
-            "alerting.yaml:4: receivers[0].slack: unknown key; allowed: name, webhook, log",
+            ALERTING.replace("log: {}", "pigeon: {}"),
+            "alerting.yaml:4: receivers[0].pigeon: unknown key; allowed: name, webhook, pagerduty, slack, teams, "
+            "email, log",
         ),
         (
             ALERTING.replace("log: {}", "log: {level: info}"),

@@ -13,8 +13,8 @@ import click
 import pytest
 
 from monitor import __version__
+from monitor.alerting.alertmanager import webhook_body
 from monitor.alerting.message import closed_event, incident_event
-from monitor.alerting.payload import webhook_body
 from monitor.cli.probe_report import document_of
 from monitor.cli.reference import commands, reference_markdown
 from monitor.core.figures import Aggregate

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monitor.alerting.alertmanager import webhook_body
 from monitor.alerting.layout import these_runs
 from monitor.alerting.message import closed_event, incident_event, trial_event
-from monitor.alerting.payload import webhook_body
 from monitor.core.incidents import Transition
 from monitor.core.judge import Line, Verdict, judge_confirmation, judge_resolution, judge_run
 from monitor.core.outputs import Changes

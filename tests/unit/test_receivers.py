@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import errno
 import functools
+import hmac
 import json
 import socket
 import ssl
+import time
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -16,21 +19,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.alerting.payload import webhook_body
+from monitor.alerting.alertmanager import webhook_body
+from monitor.alerting.posting import LONGEST_PAUSE_SECONDS, Arrival, Failure, host_of, retry_after
 from monitor.alerting.receivers import (
-    LONGEST_PAUSE_SECONDS,
-    Arrival,
-    Failure,
+    EmailReceiver,
     LogReceiver,
+    PagerDutyReceiver,
+    SlackReceiver,
+    TeamsReceiver,
     WebhookReceiver,
     build_receivers,
     heard,
-    host_of,
     receivers_for,
-    retry_after,
 )
 from monitor.alerting.sender import LONGEST_RETRY_SECONDS, retry_delay_seconds
-from monitor.config.alerting import Webhook
+from monitor.alerting.signing import signed_headers
+from monitor.errors import ConfigError
 from monitor.store.outbox import Delivery
 from tests.factories import make_alerting, make_route
 
@@ -218,9 +222,27 @@ def test_without_routing_every_receiver_gets_everything() -> None:
     assert receivers_for(make_alerting(), make_route(), "warning") == {"console", "hook"}
 
 
-def test_each_receiver_is_built_by_its_kind() -> None:
-    kinds = {name: type(receiver) for name, receiver in build_receivers(make_alerting()).items()}
-    assert kinds == {"console": LogReceiver, "hook": WebhookReceiver}
+def test_each_receiver_is_built_by_its_kind_and_says_where_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLACK_URL", "TEAMS_URL"):
+        monkeypatch.setenv(name, f"https://{name[:5].lower()}.example/s3cret")
+    mail = {"host": "smtp.example", "sender": "a@b.example", "to": ["c@d.example", "e@f.example"]}
+    receivers = [
+        {"name": "console", "log": {}},
+        {"name": "hook", "webhook": {"url": "http://alerts:9000/hook"}},
+        {"name": "pager", "pagerduty": {"routing_key": {"env": "KEY"}}},
+        {"name": "chat", "slack": {"url": {"env": "SLACK_URL"}}},
+        {"name": "office", "teams": {"url": {"env": "TEAMS_URL"}}},
+        {"name": "mail", "email": mail},
+    ]
+    built = build_receivers(make_alerting(receivers=receivers))
+    assert {name: (type(receiver), receiver.where()) for name, receiver in built.items()} == {
+        "console": (LogReceiver, "the log"),
+        "hook": (WebhookReceiver, "alerts:9000"),
+        "pager": (PagerDutyReceiver, "events.pagerduty.com"),
+        "chat": (SlackReceiver, "slack.example"),
+        "office": (TeamsReceiver, "teams.example"),
+        "mail": (EmailReceiver, "c@d.example, e@f.example by smtp.example:587"),
+    }
 
 
 async def test_the_log_receiver_writes_the_whole_text(caplog: pytest.LogCaptureFixture) -> None:
@@ -233,10 +255,112 @@ async def sent(
     monkeypatch: pytest.MonkeyPatch, answer: Callable[[httpx.Request], Any], **settings: Any
 ) -> Arrival | Failure:
     """What a webhook receiver makes of this answer; nothing leaves the process."""
+    return await sent_by(monkeypatch, answer, {"webhook": {"url": "http://alerts:9000/hook", **settings}})
+
+
+async def sent_by(
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Callable[[httpx.Request], Any],
+    kind: dict[str, Any],
+    delivery: Delivery = DELIVERY,
+) -> Arrival | Failure:
+    """The same of a receiver of any kind that POSTs."""
     client = functools.partial(httpx.AsyncClient, transport=httpx.MockTransport(answer))
     monkeypatch.setattr(httpx, "AsyncClient", client)
-    webhook = Webhook.model_validate({"url": "http://alerts:9000/hook", **settings})
-    return await WebhookReceiver("hook", webhook, "https://specwatch.example.com").send(DELIVERY)
+    (receiver,) = build_receivers(make_alerting(receivers=[{"name": "hook", **kind}])).values()
+    return await receiver.send(delivery)
+
+
+KINDS = [
+    ({"pagerduty": {"routing_key": {"env": "SECRET"}}}, "https://events.pagerduty.com/v2/enqueue"),
+    ({"slack": {"url": {"env": "SECRET_URL"}}}, "https://chat.example/s3cret"),
+    ({"teams": {"url": {"env": "SECRET_URL"}}}, "https://chat.example/s3cret"),
+]
+
+
+@pytest.mark.parametrize(("kind", "url"), KINDS, ids=["pagerduty", "slack", "teams"])
+@pytest.mark.parametrize(
+    ("status", "headers", "outcome"),
+    [
+        (202, {}, (Arrival, False, None)),
+        (400, {}, (Failure, True, None)),
+        (403, {}, (Failure, True, None)),
+        (429, {"Retry-After": "30"}, (Failure, False, 30.0)),
+        (500, {}, (Failure, False, None)),
+    ],
+)
+async def test_every_kind_that_posts_reads_an_answer_alike(
+    monkeypatch: pytest.MonkeyPatch,
+    kind: dict[str, Any],
+    url: str,
+    status: int,
+    headers: dict[str, str],
+    outcome: tuple[type, bool, float | None],
+) -> None:
+    monkeypatch.setenv("SECRET", "R0123")
+    monkeypatch.setenv("SECRET_URL", "https://chat.example/s3cret")
+    seen = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(status, headers=headers)
+
+    found = await sent_by(monkeypatch, answer, kind)
+    assert (seen[0].method, str(seen[0].url)) == ("POST", url)
+    assert seen[0].headers["Content-Type"] == "application/json"
+    assert DOCUMENT["summary"] in json.dumps(json.loads(seen[0].content), ensure_ascii=False)
+    said = found.answer if isinstance(found, Arrival) else found.error
+    assert said.endswith(f": HTTP {status}")
+    assert "s3cret" not in said
+    final, pause = (False, None) if isinstance(found, Arrival) else (found.final, found.retry_after_seconds)
+    assert (type(found), final, pause) == outcome
+
+
+@pytest.mark.parametrize(("kind", "url"), KINDS, ids=["pagerduty", "slack", "teams"])
+async def test_a_secret_that_cannot_be_had_is_a_failure_that_may_pass(
+    monkeypatch: pytest.MonkeyPatch, kind: dict[str, Any], url: str
+) -> None:
+    for name in ("SECRET", "SECRET_URL"):
+        monkeypatch.delenv(name, raising=False)
+    failure = await sent_by(monkeypatch, lambda request: httpx.Response(200), kind)
+    assert isinstance(failure, Failure)
+    assert failure.error.startswith("environment variable SECRET")
+    assert not failure.final
+
+
+async def test_a_signed_message_can_be_checked_as_standard_webhooks_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = bytes(range(32))
+    monkeypatch.setenv("SIGNING", f"whsec_{base64.b64encode(key).decode()}")
+    seen = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(204)
+
+    assert await sent(monkeypatch, answer, signing_secret={"env": "SIGNING"}) == Arrival("alerts:9000: HTTP 204")
+    headers = seen[0].headers
+    assert headers["webhook-id"] == headers["X-Specwatch-Delivery"] == "specwatch-8-hook"
+    assert abs(int(headers["webhook-timestamp"]) - time.time()) < 60
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + seen[0].content
+    expected = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"
+
+
+def test_a_signature_is_that_of_the_specifications_example() -> None:
+    """The vector that the specification's own libraries are tested with."""
+    headers = signed_headers(
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
+    )
+    assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+@pytest.mark.parametrize(
+    "secret", ["s3cret", "whsec_", "whsec_###", "whsec_c2hvcnQ=", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
+)
+def test_a_signing_secret_of_another_shape_is_refused_unquoted(secret: str) -> None:
+    with pytest.raises(ConfigError, match=r"the signing secret is not whsec_ followed by a key of 24 bytes") as caught:
+        signed_headers(secret, "id", 0, b"")
+    assert "s3cret" not in str(caught.value)
 
 
 async def test_a_webhook_is_posted_with_its_headers_and_the_key_of_the_delivery(

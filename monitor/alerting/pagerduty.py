@@ -1,0 +1,63 @@
+"""The body of an event for PagerDuty, Events API version 2. Pure.
+
+Source: https://developer.pagerduty.com/docs/events-api-v2-overview (fields and their limits).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from monitor.core.incidents import Transition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SEVERITIES = {"page": "critical", "warning": "warning"}
+MAX_SUMMARY = 1024
+MAX_KEY = 255
+
+
+def event_body(
+    routing_key: str, incident_id: int, document: Mapping[str, Any], external_url: str | None
+) -> dict[str, Any]:
+    """A trigger for an incident that opens or changes, a resolve for its end, all with one key.
+
+    PagerDuty adds further triggers of a key to the alert that is open, so a repeat wakes nobody twice.
+    """
+    resolved = document["transition"] == Transition.RESOLVED.value
+    body = {
+        "routing_key": routing_key,
+        "event_action": "resolve" if resolved else "trigger",
+        "dedup_key": dedup_key(incident_id, document),
+        "payload": {
+            "summary": document["summary"][:MAX_SUMMARY],
+            "source": document.get("replica") or document["route"],
+            "severity": SEVERITIES[document["severity"]],
+            "timestamp": document["happened_at"],
+            "component": document["route"],
+            "class": document.get("rule") or "acceptance",
+            "custom_details": {
+                "text": document["text"],
+                "domains": list(document["domains"] or document.get("involved") or [document["domain"]]),
+                "labels": dict(document["labels"]),
+            },
+        },
+        "client": "Specwatch",
+        "links": _links(document),
+    }
+    page = document["link"] or external_url
+    return body if page is None else {**body, "client_url": page}
+
+
+def dedup_key(incident_id: int, document: Mapping[str, Any]) -> str:
+    """One for the life of an incident, and another one for the same number in another store.
+
+    The end of a long route name is left out: number and time tell incidents apart.
+    """
+    end = f"/{incident_id}/{document['opened_at']}"
+    return f"specwatch/{document['route']}"[: MAX_KEY - len(end)] + end
+
+
+def _links(document: Mapping[str, Any]) -> list[dict[str, str]]:
+    found = {"Incident in Specwatch": document["link"], "Runbook": document.get("runbook_url")}
+    return [{"href": href, "text": text} for text, href in found.items() if href]

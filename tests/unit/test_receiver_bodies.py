@@ -1,0 +1,162 @@
+"""What PagerDuty, Slack, Teams and mail are sent: shapes, limits, and one identity for the life of an incident."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from monitor.alerting.mail import made_message
+from monitor.alerting.pagerduty import dedup_key, event_body
+from monitor.alerting.slack import message_body
+from monitor.alerting.teams import card_body
+
+DOCUMENT: dict[str, Any] = {
+    "transition": "opened",
+    "route": "chat-prod",
+    "labels": {"team": "chat"},
+    "severity": "page",
+    "domain": "coding",
+    "domains": ["coding", "math"],
+    "rule": "acceptance-drop",
+    "replica": "http://vllm-0:8000",
+    "opened_at": "2026-03-02T10:11:00+00:00",
+    "happened_at": "2026-03-02T10:31:00+00:00",
+    "link": "https://specwatch.example.com/incidents/12",
+    "runbook_url": "https://wiki.example.com/specwatch",
+    "summary": "PAGE chat-prod · coding: acceptance length 2.20, 35% below",
+    "text": "PAGE chat-prod · coding: acceptance length 2.20, 35% below\n  evidence   <-35.5%> & more",
+}
+RESOLVED = {**DOCUMENT, "transition": "resolved", "domains": [], "involved": {"coding": {}, "math": {}}}
+BARE = {**DOCUMENT, "link": None, "runbook_url": None}
+LONG = {**DOCUMENT, "summary": "s" * 2000, "text": "s" * 2000 + "\n" + "t" * 9000}
+
+
+class TestPagerDuty:
+    def test_an_opening_triggers_a_critical_alert_with_its_links(self) -> None:
+        assert event_body("R0123", 12, DOCUMENT, "https://specwatch.example.com") == {
+            "routing_key": "R0123",
+            "event_action": "trigger",
+            "dedup_key": "specwatch/chat-prod/12/2026-03-02T10:11:00+00:00",
+            "payload": {
+                "summary": DOCUMENT["summary"],
+                "source": "http://vllm-0:8000",
+                "severity": "critical",
+                "timestamp": "2026-03-02T10:31:00+00:00",
+                "component": "chat-prod",
+                "class": "acceptance-drop",
+                "custom_details": {
+                    "text": DOCUMENT["text"],
+                    "domains": ["coding", "math"],
+                    "labels": {"team": "chat"},
+                },
+            },
+            "client": "Specwatch",
+            "client_url": "https://specwatch.example.com/incidents/12",
+            "links": [
+                {"href": "https://specwatch.example.com/incidents/12", "text": "Incident in Specwatch"},
+                {"href": "https://wiki.example.com/specwatch", "text": "Runbook"},
+            ],
+        }
+
+    @pytest.mark.parametrize(
+        ("changes", "action", "severity"),
+        [
+            ({"transition": "updated"}, "trigger", "critical"),
+            ({"severity": "warning"}, "trigger", "warning"),
+            (RESOLVED, "resolve", "critical"),
+        ],
+    )
+    def test_one_key_from_opening_to_end(self, changes: dict[str, Any], action: str, severity: str) -> None:
+        body = event_body("R0123", 12, {**DOCUMENT, **changes, "happened_at": "2026-03-02T11:00:00+00:00"}, None)
+        assert (body["event_action"], body["payload"]["severity"]) == (action, severity)
+        assert body["dedup_key"] == dedup_key(12, DOCUMENT)
+        assert body["payload"]["custom_details"]["domains"] == ["coding", "math"]
+
+    def test_no_two_incidents_share_a_key_however_long_the_route(self) -> None:
+        documents = [{**DOCUMENT, "route": "r" * 300, "opened_at": f"2026-03-0{day}T10:11:00+00:00"} for day in (1, 2)]
+        keys = {dedup_key(number, document) for number in (1, 2) for document in documents}
+        assert len(keys) == 4
+        assert {len(key) for key in keys} == {255}
+
+    def test_without_addresses_there_are_no_links(self) -> None:
+        body = event_body("R0123", 12, BARE, None)
+        assert body["links"] == []
+        assert "client_url" not in body
+
+    def test_a_summary_is_cut_at_their_limit(self) -> None:
+        assert len(event_body("R0123", 12, LONG, None)["payload"]["summary"]) == 1024
+
+
+class TestSlack:
+    def test_the_first_line_is_header_and_notification_and_the_rest_stands_as_it_is(self) -> None:
+        assert message_body(DOCUMENT) == {
+            "text": DOCUMENT["summary"],
+            "blocks": [
+                {"type": "header", "text": {"type": "plain_text", "text": DOCUMENT["summary"], "emoji": False}},
+                {
+                    "type": "section",
+                    "text": {"type": "mrkdwn", "text": "```\n  evidence   &lt;-35.5%&gt; &amp; more\n```"},
+                },
+                {
+                    "type": "section",
+                    "text": {
+                        "type": "mrkdwn",
+                        "text": "<https://specwatch.example.com/incidents/12|incident> · "
+                        "<https://wiki.example.com/specwatch|runbook>",
+                    },
+                },
+            ],
+        }
+
+    def test_a_long_message_stays_within_their_limits_and_says_that_it_is_cut(self) -> None:
+        header, whole, rest, _ = message_body(LONG)["blocks"]
+        assert len(header["text"]["text"]) == 150
+        assert header["text"]["text"].endswith("…")
+        assert whole["text"]["text"] == "s" * 2000
+        assert len(rest["text"]["text"]) <= 3000
+        assert rest["text"]["text"].endswith("…\n```")
+
+    def test_a_message_of_one_line_has_one_block(self) -> None:
+        body = message_body({**BARE, "text": BARE["summary"]})
+        assert [block["type"] for block in body["blocks"]] == ["header"]
+
+
+class TestTeams:
+    def test_lines_are_text_runs_with_a_colour_for_the_severity(self) -> None:
+        (attachment,) = card_body(DOCUMENT)["attachments"]
+        card = attachment["content"]
+        assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+        head, line = (block["inlines"][0] for block in card["body"])
+        assert (head["text"], head["color"]) == (DOCUMENT["summary"], "Attention")
+        assert (line["text"], line["fontType"]) == ("  evidence   <-35.5%> & more", "Monospace")
+        assert card["actions"] == [
+            {"type": "Action.OpenUrl", "title": "Incident", "url": "https://specwatch.example.com/incidents/12"},
+            {"type": "Action.OpenUrl", "title": "Runbook", "url": "https://wiki.example.com/specwatch"},
+        ]
+
+    @pytest.mark.parametrize(("document", "colour"), [(RESOLVED, "Good"), ({**BARE, "severity": "warning"}, "Warning")])
+    def test_an_end_is_green_and_a_warning_is_not_a_page(self, document: dict[str, Any], colour: str) -> None:
+        card = card_body(document)["attachments"][0]["content"]
+        assert card["body"][0]["inlines"][0]["color"] == colour
+
+
+class TestMail:
+    def test_text_and_html_say_the_same(self) -> None:
+        message = made_message("Specwatch <s@b.example>", ["c@d.example"], "specwatch-8-mail", 12, DOCUMENT)
+        assert (message["Subject"], message["To"]) == (DOCUMENT["summary"], "c@d.example")
+        assert message["Importance"] == "high"
+        text, html = (message.get_body((kind,)) for kind in ("plain", "html"))
+        assert text is not None and html is not None  # noqa: PT018
+        assert text.get_content().rstrip("\n") == DOCUMENT["text"]
+        assert "<pre>  evidence   &lt;-35.5%&gt; &amp; more</pre>" in html.get_content()
+        assert '<a href="https://specwatch.example.com/incidents/12">Incident</a>' in html.get_content()
+
+    def test_a_repeat_has_the_same_id_and_the_end_is_in_the_same_thread(self) -> None:
+        opened, again, ended = (
+            made_message("s@b.example", ["c@d.example"], key, 12, document)
+            for key, document in (("k-8", DOCUMENT), ("k-8", DOCUMENT), ("k-9", RESOLVED))
+        )
+        assert opened["Message-ID"] == again["Message-ID"] != ended["Message-ID"]
+        assert opened["References"] == ended["References"] == "<specwatch-incident-12.20260302101100@b.example>"
+        assert ended["Importance"] is None
