@@ -1,4 +1,8 @@
-"""The body of a web hook: Alertmanager's, version 4, so that what takes its messages takes these. Pure."""
+"""Alertmanager's two shapes of an alert: of its web hook, version 4, and of its API, version 2. Pure.
+
+The first is what our web hooks send, so that what takes Alertmanager's messages takes these; the second is what
+Alertmanager itself takes.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,11 @@ from monitor.core.incidents import SEVERITIES, Transition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime, timedelta
 
 NOT_ENDED = "0001-01-01T00:00:00Z"
 """Alertmanager's way to say that an alert has not ended."""
+API_KEYS = ("labels", "annotations", "startsAt", "endsAt", "generatorURL")
 
 
 def webhook_body(
@@ -20,10 +26,7 @@ def webhook_body(
 
     `severity` is a label because routing by it is what Alertmanager's receivers do; nothing else in the labels changes.
     """
-    resolved = document["transition"] == Transition.RESOLVED.value
-    alerts = [_alert(incident_id, document, document["severity"], document["happened_at"] if resolved else None)]
-    if document.get("raised_from") is not None:
-        alerts.append(_alert(incident_id, document, document["raised_from"], document["happened_at"]))
+    alerts = _alerts(incident_id, document)
     return {
         "version": "4",
         "groupKey": f"specwatch/{document['route']}/{incident_id}",
@@ -36,6 +39,21 @@ def webhook_body(
         "externalURL": external_url or "",
         "alerts": alerts,
     }
+
+
+def api_body(incident_id: int, document: Mapping[str, Any], now: datetime, lasts: timedelta) -> list[dict[str, Any]]:
+    """The same for `POST /api/v2/alerts`; one that fires ends by itself `lasts` from now unless it is sent again."""
+    alerts = [{key: alert[key] for key in API_KEYS} for alert in _alerts(incident_id, document)]
+    until = (now + lasts).isoformat()
+    return [{**alert, "endsAt": until if alert["endsAt"] == NOT_ENDED else alert["endsAt"]} for alert in alerts]
+
+
+def _alerts(incident_id: int, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    resolved = document["transition"] == Transition.RESOLVED.value
+    alerts = [_alert(incident_id, document, document["severity"], document["happened_at"] if resolved else None)]
+    if document.get("raised_from") is not None:
+        alerts.append(_alert(incident_id, document, document["raised_from"], document["happened_at"]))
+    return alerts
 
 
 def _alert(incident_id: int, document: Mapping[str, Any], severity: str, ends_at: str | None) -> dict[str, Any]:

@@ -8,17 +8,18 @@ import json
 import logging
 import os
 import time
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from monitor.alerting import alertmanager, mail, pagerduty, slack, teams
 from monitor.alerting.posting import Arrival, Failure, Post, host_of, post
 from monitor.alerting.signing import signed_headers
-from monitor.config.alerting import Email, Log, PagerDuty, Slack, Teams, Webhook
+from monitor.config.alerting import Alertmanager, Email, Log, PagerDuty, Slack, Teams, Webhook
 from monitor.core.incidents import SEVERITIES
 from monitor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from monitor.config.alerting import Alerting
     from monitor.config.routes import Route
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
     from monitor.store.outbox import Delivery
 
 logger = logging.getLogger("specwatch.alerts")
+
+RESEND_EVERY_SECONDS = 60.0
+"""Alertmanager forgets an alert that is not sent again; ours are given four times as long."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 class Receiver(Protocol):
@@ -88,6 +96,48 @@ class WebhookReceiver(_PostingReceiver):
         return Post(_revealed(self.settings.url), body, {**own, "X-Specwatch-Delivery": delivery.key, **signed})
 
 
+class AlertmanagerReceiver:
+    """Alerts for every peer of an Alertmanager; what one of them takes has arrived, since all are sent it again.
+
+    While `lock` is held nothing else is sent: what is read and sent again under it is never older than what was sent.
+    """
+
+    def __init__(self, settings: Alertmanager, now: Callable[[], datetime] = _now) -> None:
+        self.settings = settings
+        self.lock = asyncio.Lock()
+        self.now = now
+
+    def where(self) -> str:
+        return ", ".join(map(host_of, self.settings.urls))
+
+    async def send(self, delivery: Delivery) -> Arrival | Failure:
+        async with self.lock:
+            return await self.post([(delivery.incident_id, delivery.document)])
+
+    async def post(self, incidents: Sequence[tuple[int, Mapping[str, Any]]]) -> Arrival | Failure:
+        """The alerts of these incidents, by number and document, to each peer at once."""
+        lasts = timedelta(seconds=4 * RESEND_EVERY_SECONDS)
+        alerts = [alert for number, doc in incidents for alert in alertmanager.api_body(number, doc, self.now(), lasts)]
+        try:
+            headers = {name: _revealed(value) for name, value in self.settings.headers.items()}
+        except ConfigError as error:
+            return Failure(str(error))
+        posts = [Post(f"{url}/api/v2/alerts", _encoded(alerts), headers) for url in self.settings.urls]
+        seconds = self.settings.timeout.total_seconds()
+        answers = await asyncio.gather(*(post(request, seconds) for request in posts))
+        return _of_peers(answers)
+
+
+def _of_peers(answers: Sequence[Arrival | Failure]) -> Arrival | Failure:
+    failures = [answer for answer in answers if isinstance(answer, Failure)]
+    arrivals = [answer.answer for answer in answers if isinstance(answer, Arrival)]
+    said = "; ".join([*arrivals, *(failure.error for failure in failures)])
+    if arrivals:
+        return Arrival(said)
+    pauses = [failure.retry_after_seconds for failure in failures if failure.retry_after_seconds is not None]
+    return Failure(said, all(failure.final for failure in failures), max(pauses, default=None))
+
+
 class PagerDutyReceiver(_PostingReceiver):
     """Triggers and resolves one alert per incident."""
 
@@ -147,7 +197,7 @@ class EmailReceiver:
         return self.settings.user, _revealed(self.settings.password)
 
 
-def _encoded(document: Mapping[str, Any]) -> bytes:
+def _encoded(document: Mapping[str, Any] | list[dict[str, Any]]) -> bytes:
     return json.dumps(document).encode()
 
 
@@ -170,6 +220,7 @@ def heard(alerting: Alerting, routes: Iterable[Route]) -> dict[str, dict[str, li
 
 _KINDS: dict[type, Callable[[str, Any, str | None], Receiver]] = {
     Webhook: WebhookReceiver,
+    Alertmanager: lambda _, settings, __: AlertmanagerReceiver(settings),
     PagerDuty: PagerDutyReceiver,
     Slack: SlackReceiver,
     Teams: TeamsReceiver,

@@ -85,6 +85,24 @@ class Webhook(StrictModel):
         return _web_address(url) if isinstance(url, str) else url
 
 
+class Alertmanager(StrictModel):
+    """Sends to Prometheus Alertmanager, by version 2 of its API, again every minute while an incident is open."""
+
+    urls: Names = Field(
+        examples=[["http://alertmanager-0:9093", "http://alertmanager-1:9093"]],
+        description="Every peer of the cluster, as they are reached one by one: never a load balancer.",
+    )
+    headers: Headers = Field(
+        default_factory=dict, description="Further HTTP headers, each a text or a secret. Unset: none."
+    )
+    timeout: Duration = _TIMEOUT
+
+    @field_validator("urls")
+    @classmethod
+    def _addresses(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_web_address(url).rstrip("/") for url in urls)
+
+
 class PagerDuty(StrictModel):
     """Triggers and resolves an alert of PagerDuty, by its Events API version 2."""
 
@@ -178,6 +196,7 @@ class Receiver(StrictModel):
 
     name: Name = Field(examples=["hook"], description="Name of the receiver in `routing`; unique.")
     webhook: Webhook | None = Field(default=None, description="A web hook.")
+    alertmanager: Alertmanager | None = Field(default=None, description="Prometheus Alertmanager.")
     pagerduty: PagerDuty | None = Field(default=None, description="PagerDuty.")
     slack: Slack | None = Field(default=None, description="Slack.")
     teams: Teams | None = Field(default=None, description="Microsoft Teams.")

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from monitor.config.alerting import (
     Alerting,
+    Alertmanager,
     Email,
     Log,
     PagerDuty,
@@ -88,6 +89,7 @@ _ALERTING: tuple[tuple[str, type[BaseModel]], ...] = (
     ("rules", Rule),
     ("receivers", Receiver),
     ("webhook", Webhook),
+    ("alertmanager", Alertmanager),
     ("pagerduty", PagerDuty),
     ("slack", Slack),
     ("teams", Teams),

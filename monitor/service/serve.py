@@ -16,6 +16,7 @@ import uvicorn
 from procrastinate.exceptions import ConnectorException
 
 from monitor.alerting.receivers import build_receivers, receivers_for
+from monitor.alerting.resender import Resender
 from monitor.alerting.sender import Sender
 from monitor.config.load import check_secrets
 from monitor.errors import StoreError, UsageError
@@ -92,8 +93,10 @@ class Service:
         self._run_log = RunLog(config.routes, now)
         self._closes_removed = closes_removed
         self.recorder = Recorder(config, replicas)
-        self.sender = Sender(database, receivers or build_receivers(config.alerting), now)
+        receivers = receivers or build_receivers(config.alerting)
+        self.sender = Sender(database, receivers, now)
         self.scheduler = Scheduler(database, config.routes, now, replicas)
+        self.resender = Resender(database, receivers, now, lambda: self.scheduler.leads)
         prober = Prober(database, self.recorder, prompt_sets, on_recorded=self._recorded, now=now, replicas=replicas)
         concurrency = workers or workers_for(replicas.number())
         self.worker = Worker(database, prober, concurrency=concurrency, grace_seconds=grace_seconds)
@@ -125,6 +128,7 @@ class Service:
                 "worker": asyncio.create_task(self.worker.run()),
                 "passive reader": asyncio.create_task(self.passive.run()),
                 "sender": asyncio.create_task(self._send()),
+                "resender": asyncio.create_task(self.resender.run()),
                 "keeper": asyncio.create_task(self._keep_alive()),
                 "web": asyncio.create_task(server.serve(sockets=[listener])),
             }
@@ -151,6 +155,7 @@ class Service:
         self._measured.set()
         await asyncio.wait([parts["sender"]], timeout=SEND_LAST_SECONDS)
         parts["sender"].cancel()
+        parts["resender"].cancel()
         parts["keeper"].cancel()
         server.should_exit = True
         await asyncio.wait(parts.values())

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, exists, func, or_, select, update
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from monitor.store.schema import deliveries, incident_events
+from monitor.store.schema import deliveries, incident_events, incidents
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -42,6 +43,28 @@ def told(connection: Connection, incident_id: int) -> set[str]:
     """Receivers that have a delivery of this incident, whatever became of it: they must hear the end too."""
     statement = select(deliveries.c.receiver).where(deliveries.c.incident_id == incident_id).distinct()
     return set(connection.execute(statement).scalars())
+
+
+def latest_documents(
+    connection: Connection, receiver: str, resolved_since: datetime
+) -> list[tuple[int, dict[str, Any]]]:
+    """(incident id, document of its newest transition) of the incidents that this receiver has accepted a message of.
+
+    Those that are open, or were resolved since then.
+    """
+    accepted = exists().where(
+        deliveries.c.incident_id == incidents.c.id,
+        deliveries.c.receiver == receiver,
+        deliveries.c.state == "sent",
+    )
+    statement = (
+        select(incident_events.c.incident_id, incident_events.c.document)
+        .ext(distinct_on(incident_events.c.incident_id))
+        .join(incidents, incidents.c.id == incident_events.c.incident_id)
+        .where(accepted, or_(incidents.c.resolved_at.is_(None), incidents.c.resolved_at >= resolved_since))
+        .order_by(incident_events.c.incident_id, incident_events.c.id.desc())
+    )
+    return [(row.incident_id, row.document) for row in connection.execute(statement)]
 
 
 def outbox_counts(connection: Connection) -> dict[tuple[str, str], int]:

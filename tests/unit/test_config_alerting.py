@@ -69,7 +69,7 @@ MAIL = {"host": "smtp.example.com", "sender": "specwatch@example.com", "to": ["o
 def test_a_receiver_is_of_exactly_one_kind(kinds: dict[str, Any]) -> None:
     assert refusal(receivers=[{"name": "x", **kinds}]) == (
         ("receivers", 0),
-        "give exactly one of webhook, pagerduty, slack, teams, email, log",
+        "give exactly one of webhook, alertmanager, pagerduty, slack, teams, email, log",
     )
 
 

@@ -105,14 +105,8 @@ def test_the_examples_left_as_comments_are_valid_when_uncommented(tmp_path: Path
         (tmp_path / name).write_text(uncommented(name), encoding="utf-8")
     config = load_config(tmp_path, ["coding", "math", "writing", "qa"])
     assert [route.name for route in config.routes] == ["demo-chat", "demo-code", "chat-prod"]
-    assert [receiver.name for receiver in config.alerting.receivers] == [
-        "log",
-        "hook",
-        "pager",
-        "chat",
-        "office",
-        "mail",
-    ]
+    kinds = ["log", "webhook", "alertmanager", "pagerduty", "slack", "teams", "email"]
+    assert [receiver.kind for receiver in config.alerting.receivers] == kinds
     assert config.alerting.external_url == "https://specwatch.example.com"
 
 

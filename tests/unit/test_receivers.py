@@ -19,9 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.alerting.alertmanager import webhook_body
+from monitor.alerting.alertmanager import api_body, webhook_body
 from monitor.alerting.posting import LONGEST_PAUSE_SECONDS, Arrival, Failure, host_of, retry_after
 from monitor.alerting.receivers import (
+    AlertmanagerReceiver,
     EmailReceiver,
     LogReceiver,
     PagerDutyReceiver,
@@ -229,6 +230,7 @@ def test_each_receiver_is_built_by_its_kind_and_says_where_it_goes(monkeypatch: 
     receivers = [
         {"name": "console", "log": {}},
         {"name": "hook", "webhook": {"url": "http://alerts:9000/hook"}},
+        {"name": "peers", "alertmanager": {"urls": ["http://am-0:9093/", "http://am-1:9093"]}},
         {"name": "pager", "pagerduty": {"routing_key": {"env": "KEY"}}},
         {"name": "chat", "slack": {"url": {"env": "SLACK_URL"}}},
         {"name": "office", "teams": {"url": {"env": "TEAMS_URL"}}},
@@ -238,6 +240,7 @@ def test_each_receiver_is_built_by_its_kind_and_says_where_it_goes(monkeypatch: 
     assert {name: (type(receiver), receiver.where()) for name, receiver in built.items()} == {
         "console": (LogReceiver, "the log"),
         "hook": (WebhookReceiver, "alerts:9000"),
+        "peers": (AlertmanagerReceiver, "am-0:9093, am-1:9093"),
         "pager": (PagerDutyReceiver, "events.pagerduty.com"),
         "chat": (SlackReceiver, "slack.example"),
         "office": (TeamsReceiver, "teams.example"),
@@ -314,6 +317,54 @@ async def test_every_kind_that_posts_reads_an_answer_alike(
     assert "s3cret" not in said
     final, pause = (False, None) if isinstance(found, Arrival) else (found.final, found.retry_after_seconds)
     assert (type(found), final, pause) == outcome
+
+
+PEERS = {"alertmanager": {"urls": ["http://am-0:9093/", "http://am-1:9093"]}}
+
+
+async def test_every_peer_of_an_alertmanager_is_sent_the_alert(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200)
+
+    assert await sent_by(monkeypatch, answer, PEERS) == Arrival("am-0:9093: HTTP 200; am-1:9093: HTTP 200")
+    assert {str(request.url) for request in seen} == {
+        "http://am-0:9093/api/v2/alerts",
+        "http://am-1:9093/api/v2/alerts",
+    }
+    [alert] = json.loads(seen[0].content)
+    [as_hook] = webhook_body("hook", 12, DOCUMENT, None)["alerts"]
+    assert alert["labels"] == as_hook["labels"]
+    assert alert["annotations"]["summary"] == DOCUMENT["summary"]
+    assert 200 < (datetime.fromisoformat(alert["endsAt"]) - datetime.now(UTC)).total_seconds() < 250
+    assert json.loads(seen[0].content) == json.loads(seen[1].content)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "outcome"),
+    [
+        ((200, 500), Arrival("am-0:9093: HTTP 200; am-1:9093: HTTP 500")),
+        ((400, 500), Failure("am-0:9093: HTTP 400; am-1:9093: HTTP 500")),
+        ((400, 400), Failure("am-0:9093: HTTP 400; am-1:9093: HTTP 400", final=True)),
+    ],
+)
+async def test_one_peer_is_enough_since_all_are_sent_it_again(
+    monkeypatch: pytest.MonkeyPatch, statuses: tuple[int, int], outcome: Arrival | Failure
+) -> None:
+    by_host = dict(zip(("am-0", "am-1"), statuses, strict=True))
+    assert await sent_by(monkeypatch, lambda r: httpx.Response(by_host[r.url.host]), PEERS) == outcome
+
+
+def test_an_alert_for_the_api_ends_when_the_incident_did() -> None:
+    ended = {**DOCUMENT, "transition": "resolved"}
+    [alert] = api_body(12, ended, NOW, timedelta(minutes=4))
+    assert alert["endsAt"] == DOCUMENT["happened_at"]
+    assert set(alert) == {"labels", "annotations", "startsAt", "endsAt", "generatorURL"}
+    [fires] = api_body(12, DOCUMENT, NOW, timedelta(minutes=4))
+    assert fires["endsAt"] == "2026-03-02T10:04:00+00:00"
+    assert (fires["labels"], fires["startsAt"]) == (alert["labels"], alert["startsAt"])
 
 
 @pytest.mark.parametrize(("kind", "url"), KINDS, ids=["pagerduty", "slack", "teams"])

@@ -1,0 +1,71 @@
+"""Keeps Alertmanagers told: what they were sent of open incidents is sent again, since they forget, and may restart.
+
+Nothing is kept in memory between two rounds: each is made from what the store says now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from monitor.alerting.posting import Failure
+from monitor.alerting.receivers import RESEND_EVERY_SECONDS, AlertmanagerReceiver
+from monitor.errors import StoreError
+from monitor.store import outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+    from typing import Any
+
+    from monitor.alerting.receivers import Receiver
+    from monitor.store.database import Database
+
+logger = logging.getLogger(__name__)
+
+RESOLVED_FOR = timedelta(minutes=15)
+"""So long is the end of an incident sent again, as Prometheus does: a peer that was away hears of it."""
+
+
+class Resender:
+    """Sends again while `leads()` says so, so that of several processes one does; `run` until cancelled."""
+
+    def __init__(
+        self,
+        database: Database,
+        receivers: Mapping[str, Receiver],
+        now: Callable[[], datetime],
+        leads: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._database = database
+        self._alertmanagers = {n: r for n, r in receivers.items() if isinstance(r, AlertmanagerReceiver)}
+        self._now = now
+        self._leads = leads
+
+    async def run(self, every_seconds: float = RESEND_EVERY_SECONDS) -> None:
+        """A database that is away is the business of others to tell; the next round finds it again."""
+        while True:
+            await asyncio.sleep(every_seconds)
+            if self._leads():
+                with suppress(StoreError):
+                    await self.send_again()
+
+    async def send_again(self) -> None:
+        """One round over every Alertmanager; what fails is logged, and sent in the next round."""
+        await asyncio.gather(*(self._send_again(name, receiver) for name, receiver in self._alertmanagers.items()))
+
+    async def _send_again(self, name: str, receiver: AlertmanagerReceiver) -> None:
+        async with receiver.lock:
+            known = await asyncio.to_thread(self._known_to, name)
+            answer = await receiver.post(known) if known else None
+        if isinstance(answer, Failure):
+            logger.warning(
+                "%s: %s; the alerts of %d incidents are sent again in a minute", name, answer.error, len(known)
+            )
+
+    def _known_to(self, name: str) -> Sequence[tuple[int, Mapping[str, Any]]]:
+        with self._database.transaction() as connection:
+            return outbox.latest_documents(connection, name, self._now() - RESOLVED_FOR)

@@ -1,0 +1,233 @@
+"""A real Prometheus Alertmanager: one alert per incident, told once, over its restart, its silences and the end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from monitor.alerting.receivers import build_receivers
+from monitor.alerting.resender import Resender
+from monitor.alerting.sender import Sender
+from monitor.core.incidents import BrokenDomain, IncidentState, Transition
+from monitor.store import incidents
+from tests.factories import ROUTE, make_alerting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from monitor.store.database import Database
+
+ALERTMANAGER = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
+pytestmark = [
+    pytest.mark.skipif(ALERTMANAGER is None, reason="prometheus-alertmanager is not installed"),
+    pytest.mark.timeout(120),
+]
+STATE = IncidentState({"coding": BrokenDomain("acceptance-drop", "page")})
+CONFIG = """
+route: {receiver: hook, group_by: [route], group_wait: 100ms, group_interval: 300ms, repeat_interval: 4h}
+receivers: [{name: hook, webhook_configs: [{url: "URL", send_resolved: true}]}]
+"""
+
+
+class Told:
+    """What the Alertmanager's own receiver was sent: the status of each notification and its alerts."""
+
+    def __init__(self) -> None:
+        self.notifications: list[tuple[str, int]] = []
+
+    @contextmanager
+    def listening(self) -> Iterator[str]:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        server.daemon_threads = True
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/"
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+
+def _handler(told: Told) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            told.notifications.append((body["status"], len(body["alerts"])))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's name)
+            return
+
+    return Handler
+
+
+class Alertmanager:
+    """A process of its own with a directory that outlives it."""
+
+    def __init__(self, directory: Path, hook: str) -> None:
+        self.directory = directory
+        (directory / "alertmanager.yml").write_text(CONFIG.replace("URL", hook))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.url = f"http://{self.address}"
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        command = [
+            str(ALERTMANAGER),
+            f"--config.file={self.directory / 'alertmanager.yml'}",
+            f"--storage.path={self.directory / 'data'}",
+            f"--web.listen-address={self.address}",
+            "--cluster.listen-address=",
+        ]
+        with (self.directory / "log").open("a") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            eventually(self._ready)
+            yield
+        finally:
+            process.terminate()
+            process.wait(20)
+
+    def alerts(self) -> list[tuple[str, str]]:
+        """(incident, state: active or suppressed) of each alert that has not ended."""
+        found = httpx.get(f"{self.url}/api/v2/alerts").json()
+        return [(alert["labels"]["incident"], alert["status"]["state"]) for alert in found]
+
+    def silence(self) -> None:
+        now = datetime.now(UTC)
+        matcher = {"name": "route", "value": ROUTE, "isRegex": False, "isEqual": True}
+        times = {"startsAt": now.isoformat(), "endsAt": (now + timedelta(hours=1)).isoformat()}
+        body = {"matchers": [matcher], "createdBy": "test", "comment": "known", **times}
+        httpx.post(f"{self.url}/api/v2/silences", json=body).raise_for_status()
+
+    def _ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/-/ready").is_success
+        except httpx.HTTPError:
+            return False
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "in vain"
+        time.sleep(0.05)
+
+
+class Specwatch:
+    """An incident of the store, and what sends it."""
+
+    def __init__(self, database: Database, urls: list[str]) -> None:
+        self.database = database
+        receivers = build_receivers(make_alerting(receivers=[{"name": "am", "alertmanager": {"urls": urls}}]))
+        self.sender = Sender(database, receivers, self._now)
+        self.resender = Resender(database, receivers, self._now)
+        self.opened_at = self._now()
+        self.incident_id = 0
+
+    def _now(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def tell(self, transition: Transition) -> None:
+        """The transition happens, and is sent."""
+        now = self._now()
+        document: dict[str, Any] = {
+            "transition": transition.value,
+            "route": ROUTE,
+            "labels": {"team": "chat"},
+            "severity": "page",
+            "domain": "coding",
+            "domains": ["coding"],
+            "opened_at": self.opened_at.isoformat(),
+            "happened_at": now.isoformat(),
+            "link": None,
+            "summary": f"{transition.value} {ROUTE}",
+            "text": f"{transition.value} {ROUTE}",
+        }
+        over = transition is Transition.RESOLVED
+        with self.database.transaction() as connection:
+            state = IncidentState() if over else STATE
+            self.incident_id = incidents.save_state(connection, ROUTE, self.incident_id or None, state, now)
+            incidents.add_event(connection, self.incident_id, transition, document, ["am"], now)
+        assert await self.sender.send_due() == 1
+        assert self.sender.failed_total == 0
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+async def test_an_incident_is_one_alert_from_its_opening_over_a_restart_to_its_end(
+    tmp_path: Path, database: Database, told: Told
+) -> None:
+    with told.listening() as hook:
+        alertmanager = Alertmanager(tmp_path, hook)
+        specwatch = Specwatch(database, [alertmanager.url])
+        with alertmanager.running():
+            await specwatch.tell(Transition.OPENED)
+            await specwatch.tell(Transition.UPDATED)
+            for _ in range(3):
+                await specwatch.resender.send_again()
+            incident = str(specwatch.incident_id)
+            assert alertmanager.alerts() == [(incident, "active")]
+            eventually(lambda: told.notifications == [("firing", 1)])
+        with alertmanager.running():
+            assert alertmanager.alerts() == [], "it keeps no alerts"
+            await specwatch.resender.send_again()
+            assert alertmanager.alerts() == [(incident, "active")]
+            await specwatch.tell(Transition.RESOLVED)
+            eventually(lambda: ("resolved", 1) in told.notifications)
+            await specwatch.resender.send_again()
+            assert alertmanager.alerts() == []
+    assert told.notifications == [("firing", 1), ("resolved", 1)]
+
+
+async def test_what_is_silenced_there_is_told_to_nobody_and_ends_like_others(
+    tmp_path: Path, database: Database, told: Told
+) -> None:
+    with told.listening() as hook:
+        alertmanager = Alertmanager(tmp_path, hook)
+        with alertmanager.running():
+            alertmanager.silence()
+            specwatch = Specwatch(database, [alertmanager.url])
+            await specwatch.tell(Transition.OPENED)
+            await specwatch.resender.send_again()
+            eventually(lambda: alertmanager.alerts() == [(str(specwatch.incident_id), "suppressed")])
+            await specwatch.tell(Transition.RESOLVED)
+            eventually(lambda: alertmanager.alerts() == [])
+    assert told.notifications == []
+
+
+async def test_a_peer_that_was_away_hears_of_it_with_the_next_round(
+    tmp_path: Path, database: Database, told: Told
+) -> None:
+    with told.listening() as hook:
+        directories = [tmp_path / name for name in ("first", "second")]
+        for directory in directories:
+            directory.mkdir()
+        first, second = (Alertmanager(directory, hook) for directory in directories)
+        specwatch = Specwatch(database, [first.url, second.url])
+        with first.running():
+            await specwatch.tell(Transition.OPENED)
+            with second.running():
+                assert second.alerts() == []
+                await specwatch.resender.send_again()
+                assert second.alerts() == first.alerts() == [(str(specwatch.incident_id), "active")]
