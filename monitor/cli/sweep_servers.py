@@ -58,12 +58,13 @@ def of_route(context: Context, name: str, sampling: Sampling) -> tuple[Servers, 
     """The route's first replica and its plain twin, asked as its probes ask. Raises ConfigError, UsageError."""
     from monitor.errors import UsageError
     from monitor.service.discovery import replicas_now
-    from monitor.service.probes import sampling_of, target_of
+    from monitor.service.probes import sampling_of, target_of, twin_of
 
     route = context.route(name)
     if route.plain_twin is None:
         raise UsageError(f"route {name} has no plain_twin; a sweep needs a server without speculation to compare with")
-    replica, twin = target_of(route, replicas_now(route)[0]), target_of(route, route.plain_twin)
+    first = replicas_now(route)[0]
+    replica, twin = target_of(route, first), twin_of(route, route.plain_twin, first)
     asked = replace(sampling_of(route), max_tokens=sampling.max_tokens)
     return Servers(twin, (replica,), None, (), (), Path(), 0, route.engine), asked
 
@@ -76,7 +77,7 @@ def measured(plan: Plan, servers: Servers, on_sample: Callable[[object], None]) 
         return asyncio.run(_in_turn(plan, servers, on_sample))
     assert servers.plain is not None
     contenders = [Contender("plain", servers.plain, plain=True)]
-    contenders += [Contender(target.base_url, target) for target in servers.speculative]
+    contenders += [Contender(target.replica, target) for target in servers.speculative]
     return asyncio.run(_side_by_side(servers.engine, plan, contenders, on_sample))
 
 

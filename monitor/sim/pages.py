@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -88,6 +89,12 @@ class Site:
         if isinstance(request, Refusal):
             await JSONResponse(request.document, request.status)(scope, receive, send)
             return
+        rank = _rank(scope)
+        if rank is not None and not 0 <= rank < len(server.engines):
+            message = f"data_parallel_rank {rank} is out of range [0, {len(server.engines)})."
+            await JSONResponse(refusal(400, message).document, 400)(scope, receive, send)
+            return
+        request = replace(request, data_parallel_rank=rank)
         await until_disconnect(receive, Answer(server, request, fault, send).run())
 
     async def _models(self, _: Request) -> Response:
@@ -154,6 +161,14 @@ async def _http_error(_: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     detail = error.detail if isinstance(error, HTTPException) else str(error)
     return JSONResponse({"detail": detail}, status)
+
+
+def _rank(scope: Scope) -> int | None:
+    """The data-parallel rank that the request asks for; what is no number counts for nothing, as in vLLM."""
+    try:
+        return int(dict(scope["headers"])[b"x-data-parallel-rank"])
+    except (KeyError, ValueError):
+        return None
 
 
 def _rejection(fault: Fault) -> Response:
