@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.parameters import server_url
+from monitor.cli.parameters import engine_option, server_url
 from monitor.config.limits import MAX_CONCURRENCY, MAX_GPUS, MAX_TOKENS
 
 if TYPE_CHECKING:
@@ -153,13 +153,7 @@ OPTIONS: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
     click.option(
         "--max-tokens", type=click.IntRange(1, MAX_TOKENS), default=128, show_default=True, help="Tokens per answer."
     ),
-    click.option(
-        "--engine",
-        type=click.Choice(["auto", "vllm", "sglang", "trtllm", "llamacpp", "tgi", "openai"]),
-        default="auto",
-        show_default=True,
-        help="What the server is; openai is any other with OpenAI's API.",
-    ),
+    engine_option,
     click.option(
         "--data-parallel-rank",
         type=click.IntRange(0, MAX_GPUS),
