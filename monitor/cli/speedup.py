@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.output import Column, emit, format_option, time_column
-from monitor.core.format import agreement_text, figure, ratio_text
+from monitor.core.format import agreement_text, both, count, figure, ratio_text
+from monitor.core.speedup import SIDES, costs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from monitor.cli.context import Context
+    from monitor.config.routes import Route
 
 BELOW = """\
 Ratios are plain over speculative, with the 95 % interval; above 1 speculation wins, per token after the first, for the
 first token, in all. With fewer tokens per step than 'break-even' it loses. 'same output': of the replica and its twin;
 'twin's own': of the twin asked again. 'modelled' is tokens per step over the break-even of a saved sweep."""
 BELOW_PARTS = "Times are plain→speculative. The ratio of whole answers is by token of the answer."
-SIDES = ("plain", "speculative")
+BELOW_COSTS = """
+'tok/s' is of a whole server at the route's concurrency, plain→speculative; 'per million' what a million tokens cost at
+that rate, from gpu_price_per_hour and gpus in routes.yaml. At another load both are others: see 'specwatch advise'."""
 PARTS = (
     ("token after the first", "speedup", "decode_seconds_per_token"),
     ("first token", "ttft_speedup", "ttft_seconds"),
@@ -42,14 +46,27 @@ def speedup(context: Context, route: str | None, *, last: int, format_: str) -> 
 
     with context.database() as database, database.transaction() as connection:
         rows = newest_speedups(connection, route, last)
+    routes = context.configured()
+    rows = [_priced(row, routes) for row in rows]
     nothing = "no speedup is known; 'specwatch serve' measures routes with a plain_twin"
     if route is not None and format_ in ("table", "markdown"):
         emit([part for row in rows for part in _parts(row)], _part_columns(), format_, nothing, BELOW_PARTS)
     else:
-        emit(rows, _columns(), format_, nothing, BELOW)
+        priced = any(row["cost_per_million_tokens"] for row in rows)
+        columns = _columns() + (_cost_columns() if priced else [])
+        emit(rows, columns, format_, nothing, BELOW + (BELOW_COSTS if priced else ""))
     if format_ == "table":
         for row in rows:
+            if route is not None:
+                _tell_cost(row)
             _explain(row)
+
+
+def _priced(row: dict[str, Any], routes: Mapping[str, Route]) -> dict[str, Any]:
+    """With what a million tokens cost, where routes.yaml has a price for the route."""
+    found = routes.get(row["route"])
+    price, gpus = (None, None) if found is None else (found.gpu_price_per_hour, found.gpus)
+    return {**row, "cost_per_million_tokens": costs(row, price, gpus)}
 
 
 def _columns() -> list[Column]:
@@ -65,6 +82,29 @@ def _columns() -> list[Column]:
         time_column("measured", "finished_at"),
         Column("basis", lambda row: row["invalid_reason"] or row["basis"]),
     ]
+
+
+def _cost_columns() -> list[Column]:
+    def rates(row: Mapping[str, Any]) -> str:
+        return both("tokens_per_second", *((row[side] or {}).get("tokens_per_second") for side in SIDES))
+
+    def money(row: Mapping[str, Any]) -> str:
+        cost = row["cost_per_million_tokens"] or {}
+        return both("", *(cost.get(side) for side in SIDES))
+
+    return [Column("tok/s", rates, right=True), Column("per million", money, right=True)]
+
+
+def _tell_cost(row: Mapping[str, Any]) -> None:
+    cost = row["cost_per_million_tokens"]
+    if cost is None:
+        return
+    plain, speculative = (figure("tokens_per_second", row[side]["tokens_per_second"]) for side in SIDES)
+    click.echo(
+        f"{row['domain']}: a million tokens at concurrency {row['concurrency']} cost {figure('', cost['speculative'])} "
+        f"with speculation, {figure('', cost['plain'])} without: {speculative} and {plain} tokens/s measured, "
+        f"{count(cost['gpus'], 'GPU')} at {cost['gpu_price_per_hour']:g} an hour in {cost['price_from']}"
+    )
 
 
 def _parts(row: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -84,7 +124,7 @@ def _parts(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _part_columns() -> list[Column]:
     def change(quantile: str) -> Callable[[Mapping[str, Any]], str]:
-        return lambda row: "→".join(figure(row["of"], spread and spread[quantile]) for spread in row["spreads"])
+        return lambda row: both(row["of"], *(spread and spread[quantile] for spread in row["spreads"]))
 
     return [
         Column("domain", lambda row: row["domain"]),
