@@ -9,9 +9,11 @@ import pytest
 from monitor.core.figures import acceptance_length, acceptance_rate, survival
 from monitor.core.records import Counts
 from monitor.engines.counters import Change, difference
+from monitor.engines.vllm import VllmEngine
 from monitor.engines.vllm_counters import counters_of
 from monitor.engines.vllm_metrics import load_of, of_rank, parse
 from monitor.errors import TargetError
+from tests.engines import FixtureReplica, now
 
 PAGES = Path(__file__).parents[1] / "fixtures/metrics"
 CAPTURES = Path(__file__).parents[2].parent / "shared/fixtures/vllm-0.32.0"
@@ -71,6 +73,12 @@ class TestPages:
     def test_load_is_that_of_the_rank(self):
         metrics = parse(page("data_parallel_after"))
         assert [load_of(of_rank(metrics, rank)).preemptions for rank in (0, 1, None)] == [0, 3, 3]
+
+    def test_a_glance_at_a_rank_has_its_load_and_its_counters(self):
+        replica = FixtureReplica("openai", {"/metrics": page("data_parallel_after")}, data_parallel_rank=1)
+        load, counters = now(VllmEngine().glance(replica, "chat"))
+        assert load.preemptions == 3
+        assert {dict(series.labels)["engine"] for series in counters.series} == {"1"}
 
     def test_two_engines_are_added_up(self):
         change = moved("data_parallel")
