@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.output import Column, emit, format_option, time_column
-from monitor.core.format import agreement_text, both, count, figure, ratio_text
+from monitor.core.format import agreement_text, both, figure, ratio_text
 from monitor.core.speedup import SIDES, costs
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ Ratios are plain over speculative, with the 95 % interval; above 1 speculation w
 first token, in all. With fewer tokens per step than 'break-even' it loses. 'same output': of the replica and its twin;
 'twin's own': of the twin asked again. 'modelled' is tokens per step over the break-even of a saved sweep."""
 BELOW_PARTS = "Times are plain→speculative. The ratio of whole answers is by token of the answer."
-BELOW_COSTS = """
-'tok/s' is of a whole server at the route's concurrency, plain→speculative; 'per million' what a million tokens cost at
-that rate, from gpu_price_per_hour and gpus in routes.yaml. At another load both are others: see 'specwatch advise'."""
+BELOW_COSTS = """\
+What a million tokens cost, plain→speculative: at the tokens per second measured of either server at this concurrency,
+with gpus and gpu_price_per_hour of routes.yaml. At another load it is another: see 'specwatch advise'."""
 PARTS = (
     ("token after the first", "speedup", "decode_seconds_per_token"),
     ("first token", "ttft_speedup", "ttft_seconds"),
@@ -52,13 +52,13 @@ def speedup(context: Context, route: str | None, *, last: int, format_: str) -> 
     if route is not None and format_ in ("table", "markdown"):
         emit([part for row in rows for part in _parts(row)], _part_columns(), format_, nothing, BELOW_PARTS)
     else:
-        priced = any(row["cost_per_million_tokens"] for row in rows)
-        columns = _columns() + (_cost_columns() if priced else [])
-        emit(rows, columns, format_, nothing, BELOW + (BELOW_COSTS if priced else ""))
+        emit(rows, _columns(), format_, nothing, BELOW)
+    priced = [row for row in rows if row["cost_per_million_tokens"]]
+    if priced and format_ in ("table", "markdown"):
+        click.echo()
+        emit(priced, _cost_columns(), format_, nothing, BELOW_COSTS)
     if format_ == "table":
         for row in rows:
-            if route is not None:
-                _tell_cost(row)
             _explain(row)
 
 
@@ -86,25 +86,21 @@ def _columns() -> list[Column]:
 
 def _cost_columns() -> list[Column]:
     def rates(row: Mapping[str, Any]) -> str:
-        return both("tokens_per_second", *((row[side] or {}).get("tokens_per_second") for side in SIDES))
+        return both("tokens_per_second", *(row[side]["tokens_per_second"] for side in SIDES))
 
-    def money(row: Mapping[str, Any]) -> str:
-        cost = row["cost_per_million_tokens"] or {}
-        return both("", *(cost.get(side) for side in SIDES))
+    def costs_text(row: Mapping[str, Any]) -> str:
+        return both("", *(row["cost_per_million_tokens"][side] for side in SIDES))
 
-    return [Column("tok/s", rates, right=True), Column("per million", money, right=True)]
-
-
-def _tell_cost(row: Mapping[str, Any]) -> None:
-    cost = row["cost_per_million_tokens"]
-    if cost is None:
-        return
-    plain, speculative = (figure("tokens_per_second", row[side]["tokens_per_second"]) for side in SIDES)
-    click.echo(
-        f"{row['domain']}: a million tokens at concurrency {row['concurrency']} cost {figure('', cost['speculative'])} "
-        f"with speculation, {figure('', cost['plain'])} without: {speculative} and {plain} tokens/s measured, "
-        f"{count(cost['gpus'], 'GPU')} at {cost['gpu_price_per_hour']:g} an hour in {cost['price_from']}"
-    )
+    return [
+        Column("route", lambda row: row["route"]),
+        Column("domain", lambda row: row["domain"]),
+        Column("conc.", lambda row: str(row["concurrency"]), right=True),
+        Column("tokens/s", rates, right=True),
+        Column("per million", costs_text, right=True),
+        Column("GPUs", lambda row: str(row["cost_per_million_tokens"]["gpus"]), right=True),
+        Column("an hour", lambda row: f"{row['cost_per_million_tokens']['gpu_price_per_hour']:g}", right=True),
+        Column("basis", lambda row: row["cost_per_million_tokens"]["basis"]),
+    ]
 
 
 def _parts(row: Mapping[str, Any]) -> list[dict[str, Any]]:
