@@ -91,8 +91,7 @@ class Site:
             return
         rank = _rank(scope)
         if rank is not None and not 0 <= rank < len(server.engines):
-            message = f"data_parallel_rank {rank} is out of range [0, {len(server.engines)})."
-            await JSONResponse(refusal(400, message).document, 400)(scope, receive, send)
+            await _no_such_rank(rank, len(server.engines), stream=request.stream)(scope, receive, send)
             return
         request = replace(request, data_parallel_rank=rank)
         await until_disconnect(receive, Answer(server, request, fault, send).run())
@@ -169,6 +168,14 @@ def _rank(scope: Scope) -> int | None:
         return int(dict(scope["headers"])[b"x-data-parallel-rank"])
     except (KeyError, ValueError):
         return None
+
+
+def _no_such_rank(rank: int, ranks: int, *, stream: bool) -> Response:
+    """As a real server says it: of a stream only once it has begun."""
+    document = refusal(400, f"data_parallel_rank {rank} is out of range [0, {ranks}).").document
+    if not stream:
+        return JSONResponse(document, 400)
+    return Response(f"data: {json.dumps(document)}\n\n".encode() + wire.DONE, media_type="text/event-stream")
 
 
 def _rejection(fault: Fault) -> Response:

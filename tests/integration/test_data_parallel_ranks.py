@@ -121,6 +121,7 @@ async def _traffic(server: SimulatedServer, rank: int) -> None:
 async def test_a_rank_that_is_not_there_is_refused_in_the_server_s_words(url: str) -> None:
     run = await run_at(url, 2)
     assert run.replica == f"{url}#rank=2"
+    assert (run.invalid_reason, run.identity.model) == ("error_in_stream", "tiny")
     assert run.invalid_detail is not None
     assert "data_parallel_rank 2 is out of range [0, 2)" in run.invalid_detail
 
