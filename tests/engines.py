@@ -49,6 +49,7 @@ class FixtureReplica:
     engine: str
     changed: dict[str, str | None] = field(default_factory=dict)
     url: str = URL
+    data_parallel_rank: int | None = None
 
     async def get_text(self, path: str) -> str:
         text = self.changed[path] if path in self.changed else page(self.engine, path)

@@ -39,8 +39,8 @@ def advise(context: Context, route: str, sweep_id: int | None, format_: str) -> 
     from monitor.core.speedup import is_like
 
     runs, sweep, identity = _found(context, route, sweep_id)
-    settings = _settings(context, route)
-    found = acceptance(runs, settings["mix"])
+    configured = context.configured().get(route)
+    found = acceptance(runs, {} if configured is None else dict(configured.mix))
     if found is None:
         raise UsageError(f"the latest valid runs of {route} differ in source or K; nothing can be advised from them")
     if not is_like(sweep, runs[0], identity.as_dict()):
@@ -49,7 +49,8 @@ def advise(context: Context, route: str, sweep_id: int | None, format_: str) -> 
             f"sweep {sweep['id']} is of {swept['engine']} {swept['model']}, K = {swept['k']} and route {route} runs "
             f"{identity.engine} {identity.model}, K = {found.k} now; run 'specwatch sweep {route} --save' again"
         )
-    price, gpus = settings["gpu_price_per_hour"], settings["gpus"] or sweep["gpus"] or 1
+    price = None if configured is None else configured.gpu_price_per_hour
+    gpus = (None if configured is None else configured.gpus) or sweep["gpus"] or 1
     document = {
         "route": route,
         "k": found.k,
@@ -104,21 +105,6 @@ def _found(context: Context, route: str, sweep_id: int | None) -> tuple[list[dic
         which = f"there is no sweep {sweep_id}" if sweep_id is not None else f"route {route} has no saved sweep"
         raise UsageError(f"{which}; run 'specwatch sweep {route} --save' first")
     return runs, sweep, newest[1]
-
-
-def _settings(context: Context, route: str) -> dict[str, Any]:
-    """What routes.yaml says of the route's mix and price, where it can be read."""
-    from monitor.errors import ConfigError
-
-    nothing: dict[str, Any] = {"mix": {}, "gpus": None, "gpu_price_per_hour": None}
-    try:
-        routes = context.load_config().routes
-    except ConfigError:
-        return nothing
-    for found in routes:
-        if found.name == route:
-            return {"mix": dict(found.mix), "gpus": found.gpus, "gpu_price_per_hour": found.gpu_price_per_hour}
-    return nothing
 
 
 def _costs(sweep: Mapping[str, Any], price: float | None, gpus: int) -> list[dict[str, Any]]:

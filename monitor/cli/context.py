@@ -45,14 +45,18 @@ class Context:
             raise UsageError(f"there is no route {name} in {where}; there are: {', '.join(routes)}")
         return routes[name]
 
-    def mixes(self) -> dict[str, dict[str, float]]:
-        """Route → its mix, when the configuration can be read; nothing when there is none here."""
+    def configured(self) -> dict[str, Route]:
+        """The routes by name, when the configuration can be read; nothing when there is none here."""
         from monitor.errors import ConfigError
 
         try:
-            return {route.name: dict(route.mix) for route in self.load_config().routes}
+            return {route.name: route for route in self.load_config().routes}
         except ConfigError:
             return {}
+
+    def mixes(self) -> dict[str, dict[str, float]]:
+        """Route → its mix, when the configuration can be read."""
+        return {name: dict(route.mix) for name, route in self.configured().items()}
 
     def prompt_sets(self, config: Config) -> dict[str, PromptSet]:
         """The sets the configuration's routes replay. Raises PromptError."""

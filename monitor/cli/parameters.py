@@ -31,3 +31,12 @@ def chosen_sets(directory: Path | None, domains: Sequence[str]) -> list[PromptSe
     if unknown := [domain for domain in domains if domain not in sets]:
         raise click.UsageError(f"no domain {unknown[0]!r}; there are: {', '.join(sets)}")
     return [sets[domain] for domain in dict.fromkeys(domains or sets)]
+
+
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(["auto", "vllm", "sglang", "trtllm", "llamacpp", "tgi", "openai"]),
+    default="auto",
+    show_default=True,
+    help="What the server is; openai is any other with OpenAI's API.",
+)

@@ -57,11 +57,14 @@ async def _replay_all(options: ProbeOptions, sets: Sequence[PromptSet], progress
     from monitor.core.judge import MIN_SHARED_PROMPTS
     from monitor.core.records import Run
     from monitor.engines.failures import GONE
+    from monitor.engines.vllm import VllmEngine
     from monitor.probing.recognise import engine_at
     from monitor.probing.replay import replay
 
     target, sampling, runs = options.target(), options.sampling(), list[Run]()
     engine = await engine_at(target, options.engine)
+    if options.data_parallel_rank is not None and not isinstance(engine, VllmEngine):
+        raise click.UsageError("--data-parallel-rank is for vLLM, which this server is not")
     for prompt_set in sets:
         task = progress.add_task(prompt_set.domain, total=len(prompt_set.prompts[: options.prompts]))
         run = await replay(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.parameters import server_url
-from monitor.config.limits import MAX_CONCURRENCY, MAX_TOKENS
+from monitor.cli.parameters import engine_option, server_url
+from monitor.config.limits import MAX_CONCURRENCY, MAX_GPUS, MAX_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +34,7 @@ class ProbeOptions:
     concurrency: int
     max_tokens: int
     engine: str
+    data_parallel_rank: int | None
     model: str | None
     method: str | None
     api_key_env: str | None
@@ -53,7 +54,14 @@ class ProbeOptions:
         """The server to ask. Raises ConfigError for a key that cannot be had."""
         from monitor.probing.client import Target
 
-        return Target(self.url, self.model, self._api_key(), self.headers, self.ca_file)
+        return Target(
+            self.url,
+            self.model,
+            self._api_key(),
+            self.headers,
+            self.ca_file,
+            data_parallel_rank=self.data_parallel_rank,
+        )
 
     def sampling(self) -> Sampling:
         from monitor.core.records import Sampling
@@ -145,12 +153,12 @@ OPTIONS: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
     click.option(
         "--max-tokens", type=click.IntRange(1, MAX_TOKENS), default=128, show_default=True, help="Tokens per answer."
     ),
+    engine_option,
     click.option(
-        "--engine",
-        type=click.Choice(["auto", "vllm", "sglang", "trtllm", "llamacpp", "tgi", "openai"]),
-        default="auto",
-        show_default=True,
-        help="What the server is; openai is any other with OpenAI's API.",
+        "--data-parallel-rank",
+        type=click.IntRange(0, MAX_GPUS),
+        metavar="N",
+        help="Only this data-parallel engine of vLLM.  [default: the server chooses]",
     ),
     click.option("--model", help="Model to ask for.  [default: the only one that is served]"),
     click.option(

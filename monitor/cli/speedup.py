@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.output import Column, emit, format_option, time_column
-from monitor.core.format import agreement_text, figure, ratio_text
+from monitor.core.format import agreement_text, both, figure, ratio_text
+from monitor.core.speedup import SIDES, costs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from monitor.cli.context import Context
+    from monitor.config.routes import Route
 
 BELOW = """\
 Ratios are plain over speculative, with the 95 % interval; above 1 speculation wins, per token after the first, for the
 first token, in all. With fewer tokens per step than 'break-even' it loses. 'same output': of the replica and its twin;
 'twin's own': of the twin asked again. 'modelled' is tokens per step over the break-even of a saved sweep."""
 BELOW_PARTS = "Times are plain→speculative. The ratio of whole answers is by token of the answer."
-SIDES = ("plain", "speculative")
+BELOW_COSTS = """\
+What a million tokens cost, plain→speculative: at the tokens per second measured of either server at this concurrency,
+with gpus and gpu_price_per_hour of routes.yaml. At another load it is another: see 'specwatch advise'."""
 PARTS = (
     ("token after the first", "speedup", "decode_seconds_per_token"),
     ("first token", "ttft_speedup", "ttft_seconds"),
@@ -42,14 +46,27 @@ def speedup(context: Context, route: str | None, *, last: int, format_: str) -> 
 
     with context.database() as database, database.transaction() as connection:
         rows = newest_speedups(connection, route, last)
+    routes = context.configured()
+    rows = [_priced(row, routes) for row in rows]
     nothing = "no speedup is known; 'specwatch serve' measures routes with a plain_twin"
     if route is not None and format_ in ("table", "markdown"):
         emit([part for row in rows for part in _parts(row)], _part_columns(), format_, nothing, BELOW_PARTS)
     else:
         emit(rows, _columns(), format_, nothing, BELOW)
+    priced = [row for row in rows if row["cost_per_million_tokens"]]
+    if priced and format_ in ("table", "markdown"):
+        click.echo()
+        emit(priced, _cost_columns(), format_, nothing, BELOW_COSTS)
     if format_ == "table":
         for row in rows:
             _explain(row)
+
+
+def _priced(row: dict[str, Any], routes: Mapping[str, Route]) -> dict[str, Any]:
+    """With what a million tokens cost, where routes.yaml has a price for the route."""
+    found = routes.get(row["route"])
+    price, gpus = (None, None) if found is None else (found.gpu_price_per_hour, found.gpus)
+    return {**row, "cost_per_million_tokens": costs(row, price, gpus)}
 
 
 def _columns() -> list[Column]:
@@ -64,6 +81,25 @@ def _columns() -> list[Column]:
         Column("twin's own", lambda row: _same(row, "twin_and_itself"), right=True),
         time_column("measured", "finished_at"),
         Column("basis", lambda row: row["invalid_reason"] or row["basis"]),
+    ]
+
+
+def _cost_columns() -> list[Column]:
+    def rates(row: Mapping[str, Any]) -> str:
+        return both("tokens_per_second", *(row[side]["tokens_per_second"] for side in SIDES))
+
+    def costs_text(row: Mapping[str, Any]) -> str:
+        return both("", *(row["cost_per_million_tokens"][side] for side in SIDES))
+
+    return [
+        Column("route", lambda row: row["route"]),
+        Column("domain", lambda row: row["domain"]),
+        Column("conc.", lambda row: str(row["concurrency"]), right=True),
+        Column("tokens/s", rates, right=True),
+        Column("per million", costs_text, right=True),
+        Column("GPUs", lambda row: str(row["cost_per_million_tokens"]["gpus"]), right=True),
+        Column("an hour", lambda row: f"{row['cost_per_million_tokens']['gpu_price_per_hour']:g}", right=True),
+        Column("basis", lambda row: row["cost_per_million_tokens"]["basis"]),
     ]
 
 
@@ -84,7 +120,7 @@ def _parts(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _part_columns() -> list[Column]:
     def change(quantile: str) -> Callable[[Mapping[str, Any]], str]:
-        return lambda row: "→".join(figure(row["of"], spread and spread[quantile]) for spread in row["spreads"])
+        return lambda row: both(row["of"], *(spread and spread[quantile] for spread in row["spreads"]))
 
     return [
         Column("domain", lambda row: row["domain"]),

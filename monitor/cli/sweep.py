@@ -14,7 +14,7 @@ import click
 
 from monitor.cli.curves import show_sweeps
 from monitor.cli.output import format_option
-from monitor.cli.parameters import chosen_sets, server_url
+from monitor.cli.parameters import chosen_sets, engine_option, server_url
 from monitor.cli.sweep_servers import measured, named, of_route
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def _speculative_configs(_ctx: click.Context, _param: click.Parameter, values: t
 @click.option(
     "--speculative", multiple=True, callback=server_url, metavar="URL", help="Server with speculation; repeatable."
 )
+@engine_option
 @click.option("--model", metavar="MODEL", help="Start 'vllm serve MODEL' here, plain and speculative in turn.")
 @click.option(
     "--speculative-config",
@@ -112,6 +113,7 @@ def sweep(
     *,
     plain: str | None,
     speculative: tuple[str, ...],
+    engine: str,
     model: str | None,
     configs: tuple[str, ...],
     vllm_command: str,
@@ -147,10 +149,12 @@ def sweep(
         raise click.UsageError("--plain and --speculative are given together")
     if (model is not None) != bool(configs):
         raise click.UsageError("--model and --speculative-config are given together")
+    if engine != "auto" and plain is None:
+        raise click.UsageError("--engine is for --plain and --speculative: a route names its own, --model starts vLLM")
     if route is not None:
         servers, sampling = of_route(context, route, sampling)
     else:
-        servers = named(plain, speculative, model, configs, api_key_env)
+        servers = named(plain, speculative, model, configs, api_key_env, engine)
     command = (*shlex.split(vllm_command), *([model] if model else ()), *shlex.split(vllm_args))
     servers = replace(
         servers,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Servers:
-    """What is compared: running servers, or a model to start `vllm serve` with."""
+    """What is compared: running servers of one engine (`auto`: as they show), or a model to start `vllm serve` with."""
 
     plain: Target | None
     speculative: tuple[Target, ...]
@@ -42,7 +42,12 @@ class Servers:
 
 
 def named(
-    plain: str | None, speculative: Sequence[str], model: str | None, configs: tuple[str, ...], key: str | None
+    plain: str | None,
+    speculative: Sequence[str],
+    model: str | None,
+    configs: tuple[str, ...],
+    key: str | None,
+    engine: str,
 ) -> Servers:
     """Raises ConfigError for a key that is not set."""
     from monitor.config.secrets import Secret
@@ -51,19 +56,20 @@ def named(
     secret = None if key is None else Secret(env=key).reveal(os.environ)
     targets = tuple(Target(url, api_key=secret) for url in speculative)
     plain_target = None if plain is None else Target(plain, api_key=secret)
-    return Servers(plain_target, targets, model, configs, (), Path(), 0)
+    return Servers(plain_target, targets, model, configs, (), Path(), 0, engine)
 
 
 def of_route(context: Context, name: str, sampling: Sampling) -> tuple[Servers, Sampling]:
     """The route's first replica and its plain twin, asked as its probes ask. Raises ConfigError, UsageError."""
     from monitor.errors import UsageError
     from monitor.service.discovery import replicas_now
-    from monitor.service.probes import sampling_of, target_of
+    from monitor.service.probes import sampling_of, target_of, twin_of
 
     route = context.route(name)
     if route.plain_twin is None:
         raise UsageError(f"route {name} has no plain_twin; a sweep needs a server without speculation to compare with")
-    replica, twin = target_of(route, replicas_now(route)[0]), target_of(route, route.plain_twin)
+    first = replicas_now(route)[0]
+    replica, twin = target_of(route, first), twin_of(route, route.plain_twin, first)
     asked = replace(sampling_of(route), max_tokens=sampling.max_tokens)
     return Servers(twin, (replica,), None, (), (), Path(), 0, route.engine), asked
 
@@ -76,7 +82,7 @@ def measured(plan: Plan, servers: Servers, on_sample: Callable[[object], None]) 
         return asyncio.run(_in_turn(plan, servers, on_sample))
     assert servers.plain is not None
     contenders = [Contender("plain", servers.plain, plain=True)]
-    contenders += [Contender(target.base_url, target) for target in servers.speculative]
+    contenders += [Contender(target.replica, target) for target in servers.speculative]
     return asyncio.run(_side_by_side(servers.engine, plan, contenders, on_sample))
 
 
@@ -84,10 +90,30 @@ async def _side_by_side(
     engine: str, plan: Plan, contenders: list[Contender], on_sample: Callable[[object], None]
 ) -> list[Sweep]:
     from monitor.engines.registry import ENGINES
+    from monitor.errors import UsageError
+    from monitor.probing.recognise import AUTO
     from monitor.probing.sweep import compared, interleaved
 
-    plain, *others = await interleaved(ENGINES[engine], plan, contenders, on_sample)
+    name = await _common_engine([contender.target for contender in contenders]) if engine == AUTO else engine
+    if ENGINES[name].chunks_are_steps is False:
+        raise UsageError(
+            f"{name} sends every token in a chunk of its own, those of one step all at once, so that chunks show no "
+            "time of a step; a sweep cannot measure its speedup"
+        )
+    plain, *others = await interleaved(ENGINES[name], plan, contenders, on_sample)
     return [compared(plan, plain, other, interleaved=True) for other in others]
+
+
+async def _common_engine(targets: Sequence[Target]) -> str:
+    """What all of them show themselves to be. Raises TargetError for one that is not there, and UsageError."""
+    from monitor.errors import UsageError
+    from monitor.probing.recognise import engine_name_at
+
+    found = {target.replica: await engine_name_at(target) for target in targets}
+    if len(set(found.values())) > 1:
+        told = ", ".join(f"{replica} is {name}" for replica, name in found.items())
+        raise UsageError(f"a speedup is one engine's, with speculation and without: {told}; --engine overrules this")
+    return found[targets[0].replica]
 
 
 async def _in_turn(plan: Plan, servers: Servers, on_sample: Callable[[object], None]) -> list[Sweep]:

@@ -6,11 +6,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
 
-from monitor.config.limits import MAX_RUNS, MAX_WEIGHT
+from monitor.config.limits import MAX_GPUS, MAX_RUNS, MAX_WEIGHT
 from monitor.config.replicas import ListedOrFound, Url
 from monitor.config.secrets import Secret, from_directory
 from monitor.config.settings import Settings
 from monitor.config.strict import Labels, Name, Names, Number, StrictModel, Text, Whole, at_least_one
+from monitor.core.address import RANK_HEADER
 
 RESERVED_LABELS = frozenset({"alertname", "domain", "replica", "route", "rule", "severity"})
 
@@ -44,12 +45,19 @@ class Route(Settings):
         description="Base URLs of its vLLM servers, without `/v1`; a path before that is kept as a prefix. Or where "
         "they are found: `{dns: URL}`, `{file_sd: PATH}` or `{http_sd: URL}`, [as below](#replicas).",
     )
+    data_parallel_ranks: Annotated[Whole, Field(ge=2, le=MAX_GPUS)] | None = Field(
+        default=None,
+        examples=[2],
+        description="vLLM's data-parallel engines behind each address (`--data-parallel-size`, from vLLM 0.11). "
+        "Each is then a replica of its own, `URL#rank=N`, probed in its turn: the header `X-data-parallel-rank` pins a "
+        "run to it, and load and counters are its own. Unset: the server chooses, and engines are measured together.",
+    )
     plain_twin: Url | None = Field(
         default=None,
         examples=["http://vllm-plain:8000"],
         description="Base URL of a server of the same target with speculation off, the reference for measured speedup. "
-        "It is asked what a replica is asked, every `speedup_every`. Unset: speedup is modelled from a stored sweep, "
-        "where there is one.",
+        "It is asked what a replica is asked, every `speedup_every`; beside a route with `data_parallel_ranks`, its "
+        "rank 0 alone. Unset: speedup is modelled from a stored sweep, where there is one.",
     )
     model: Text | None = Field(
         default=None,
@@ -83,6 +91,15 @@ class Route(Settings):
     def listed(self) -> tuple[str, ...]:
         """The replicas that are written in the file; those that are found are known only to who looks for them."""
         return self.replicas if isinstance(self.replicas, tuple) else ()
+
+    @field_validator("data_parallel_ranks")
+    @classmethod
+    def _only_where_a_header_pins_them(cls, ranks: int | None, info: ValidationInfo) -> int | None:
+        if ranks is not None and info.data.get("engine", "vllm") != "vllm":
+            raise ValueError(f"engine {info.data['engine']} has no header that chooses a rank; only vllm has one")
+        if ranks is not None and any(name.lower() == RANK_HEADER.lower() for name in info.data.get("headers", ())):
+            raise ValueError(f"headers names one {RANK_HEADER} for all probes; leave one of the two out")
+        return ranks
 
     @field_validator("plain_twin")
     @classmethod

@@ -27,6 +27,11 @@ def figure(metric: str, value: float | None) -> str:
     return f"{value:.2f}"
 
 
+def both(metric: str, plain: float | None, speculative: float | None) -> str:
+    """The figure without speculation and with it: 812→1490; a dash where neither is known."""
+    return NOTHING if plain is speculative is None else f"{figure(metric, plain)}→{figure(metric, speculative)}"
+
+
 def change(fraction: float | None, digits: int = 1) -> str:
     """A change in percent with its sign: -39.1%, +2.0%; what rounds to nothing has none: 0.0%."""
     if fraction is None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from monitor.core.advice import cost_per_million_tokens
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from monitor.core.outputs import Outputs
     from monitor.core.sweep import Point
 
+SIDES = ("plain", "speculative")
 POINT_KEYS = (
     "repeats",
     "plain",
@@ -111,6 +114,29 @@ def modelled(
                 "sweep_id": sweep["id"],
             }
     return None
+
+
+def costs(speedup: Mapping[str, Any], price_per_hour: float | None, gpus: int | None) -> dict[str, Any] | None:
+    """What a million tokens cost on both sides of a speedup's document, at the tokens per second measured.
+
+    `price_per_hour` is of one GPU; `gpus` of either server, 1 where that is not told. None without a price, and of a
+    speedup that is invalid or modelled: then nobody measured tokens per second.
+    """
+    sides = [speedup[side] for side in SIDES]
+    if price_per_hour is None or speedup["speedup"] is None or any(not side for side in sides):
+        return None
+    rates = [side["tokens_per_second"] for side in sides]
+    if not all(rates):
+        return None
+    plain, speculative = (cost_per_million_tokens(rate, price_per_hour, gpus or 1) for rate in rates)
+    return {
+        "plain": plain,
+        "speculative": speculative,
+        "basis": "measured",
+        "gpu_price_per_hour": price_per_hour,
+        "gpus": gpus or 1,
+        "price_from": "routes.yaml",
+    }
 
 
 def is_like(sweep: Mapping[str, Any], run: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:

@@ -92,10 +92,13 @@ class Observation:
 
 
 class Replica(Protocol):
-    """The way to one replica. Both methods raise TargetError."""
+    """The way to one replica, or to one data-parallel rank of it. Both methods raise TargetError."""
 
     @property
     def url(self) -> str: ...
+
+    @property
+    def data_parallel_rank(self) -> int | None: ...
 
     async def get_json(self, path: str) -> Any: ...
 

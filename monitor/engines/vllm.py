@@ -68,12 +68,13 @@ class VllmEngine(OpenAIEngine):
     async def glance(self, replica: Replica, model: str | None) -> tuple[Load, Counters]:
         """See `Engine.glance`."""
         page = await _page(replica)
-        metrics, lazy = vllm_metrics.parse(page), vllm_metrics.is_lazy(page)
-        return vllm_metrics.load_of(metrics), counters_in(metrics, model or "", replica.url, lazy=lazy)
+        metrics, lazy, rank = vllm_metrics.parse(page), vllm_metrics.is_lazy(page), replica.data_parallel_rank
+        load = vllm_metrics.load_of(vllm_metrics.of_rank(metrics, rank))
+        return load, counters_in(metrics, model or "", replica.url, rank, lazy=lazy)
 
     async def counters(self, replica: Replica, model: str) -> Counters:
         """See `Engine.counters`."""
-        return counters_of(await _page(replica), model, replica.url)
+        return counters_of(await _page(replica), model, replica.url, replica.data_parallel_rank)
 
     def own_keys(self, sampling: Sampling, salt: str | None) -> dict[str, Any]:
         """See `OpenAIEngine.own_keys`."""
@@ -115,7 +116,8 @@ def _unlike_vllm(owner: str | None) -> str:
 
 async def _metrics(replica: Replica) -> Metrics | None:
     try:
-        return vllm_metrics.parse(await replica.get_text("/metrics"))
+        metrics = vllm_metrics.parse(await replica.get_text("/metrics"))
+        return vllm_metrics.of_rank(metrics, replica.data_parallel_rank)
     except TargetError:
         return None
 

@@ -22,23 +22,25 @@ COUNTERS = {
 }
 
 
-def counters_of(page: str, model: str, url: str) -> Counters:
+def counters_of(page: str, model: str, url: str, rank: int | None = None) -> Counters:
     """The counters of `model` on a page of the Python front end (alone or multiprocess), the Rust one, or Ray.
 
     Series of other models on the page are left out; the only model there is taken whatever it is called, since a server
-    counts under the first of its names. Without any draft counted, a page that shows zeros has no speculation.
+    counts under the first of its names. `rank` (None: all added up): of this data-parallel engine alone, where series
+    say of which they are. Without any draft counted, a page that shows zeros has no speculation.
     Raises TargetError `no_counters` when the page cannot have them.
     """
-    return counters_in(names.parse(page), model, url, lazy=names.is_lazy(page))
+    return counters_in(names.parse(page), model, url, rank, lazy=names.is_lazy(page))
 
 
-def counters_in(metrics: Metrics, model: str, url: str, *, lazy: bool) -> Counters:
+def counters_in(metrics: Metrics, model: str, url: str, rank: int | None = None, *, lazy: bool) -> Counters:
     """The counters of `model` in a page that is parsed already; see `counters_of`."""
     if any(name in metrics for name in names.ONLY_V0):
         what = "these are counters of vLLM's V0 engine, which add up running totals and count too much"
         raise failure("no_counters", url, what)
     if names.GENERATED not in metrics and not lazy:
         raise failure("no_counters", url, "the page shows no counters of vLLM; --disable-log-stats hides them")
+    metrics = _of_rank(metrics, rank, url, lazy=lazy)
     chosen = _model_on_page(metrics, model, url)
     series: dict[Series, float] = {}
     for name, counter in COUNTERS.items():
@@ -47,6 +49,14 @@ def counters_in(metrics: Metrics, model: str, url: str, *, lazy: bool) -> Counte
                 key = _series(counter, labels)
                 series[key] = series.get(key, 0.0) + value
     return Counters(series, names.started_at(metrics), lazy)
+
+
+def _of_rank(metrics: Metrics, rank: int | None, url: str, *, lazy: bool) -> Metrics:
+    own = names.of_rank(metrics, rank)
+    if names.GENERATED in metrics and names.GENERATED not in own and not lazy:
+        engines = sorted({labels["engine"] for labels, _ in metrics[names.GENERATED] if "engine" in labels})
+        raise failure("no_counters", url, f"the page counts engines {', '.join(engines)}, and no rank {rank}")
+    return own
 
 
 def _series(counter: Counter, labels: dict[str, str]) -> Series:

@@ -60,6 +60,17 @@ def _in_vllms_words(line: str) -> str | None:
     return name + line[end:] if name in _WANTED else None
 
 
+def of_rank(metrics: Metrics, rank: int | None) -> Metrics:
+    """The series of one data-parallel engine, and those that are of no engine; all of them for None."""
+    if rank is None:
+        return metrics
+    own = {
+        name: [(labels, value) for labels, value in series if labels.get("engine") in (None, str(rank))]
+        for name, series in metrics.items()
+    }
+    return {name: series for name, series in own.items() if series}
+
+
 def is_lazy(page: str) -> bool:
     """Whether series appear on this page only with their first count: the Rust front end's, and Ray's.
 

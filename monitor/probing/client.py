@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 from httpx_aiohttp import HttpxAiohttpClient
 
+from monitor.core.address import RANK_HEADER, at_rank
 from monitor.engines.failures import failure, one_line
 from monitor.errors import TargetError, UsageError
 from monitor.probing.patience import Patience
@@ -57,8 +58,9 @@ class Target:
     """One replica: its base URL without `/v1`, and what requests to it carry.
 
     `model` None: the only one it serves. `ca_file`: certificates (PEM) to trust besides the usual ones. `server_name`
-    (`HOST` or `HOST:PORT`): whom requests and TLS are for, where the URL has only an address. The key and the headers
-    may be secrets and stay out of repr().
+    (`HOST` or `HOST:PORT`): whom requests and TLS are for, where the URL has only an address. `data_parallel_rank`: the
+    engine behind the URL that answers, and whose counters count; None: whichever. The key and the headers may be
+    secrets and stay out of repr().
     """
 
     base_url: str
@@ -68,6 +70,12 @@ class Target:
     ca_file: Path | None = None
     timeouts: Timeouts = Timeouts()
     server_name: str | None = None
+    data_parallel_rank: int | None = None
+
+    @property
+    def replica(self) -> str:
+        """Its name as a replica: the base URL, with the rank where there is one."""
+        return at_rank(self.base_url.rstrip("/"), self.data_parallel_rank)
 
 
 class Event(NamedTuple):
@@ -87,6 +95,8 @@ class Client:
 
     def __init__(self, target: Target, connections: int, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.url = target.base_url.rstrip("/")
+        self.replica = target.replica
+        self.data_parallel_rank = target.data_parallel_rank
         self._timeouts = target.timeouts
         self._monotonic = monotonic
         self._extensions = {} if target.server_name is None else {"sni_hostname": _host(target.server_name)}
@@ -266,6 +276,8 @@ def _headers(target: Target) -> dict[str, str]:
     headers = dict(target.headers)
     if target.server_name is not None:
         headers.setdefault("Host", target.server_name)
+    if target.data_parallel_rank is not None:
+        headers[RANK_HEADER] = str(target.data_parallel_rank)
     if target.api_key:
         headers["Authorization"] = f"Bearer {target.api_key}"
     for name, value in headers.items():

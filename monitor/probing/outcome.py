@@ -205,7 +205,10 @@ class Outcome:
         if reading.source is Source.COUNTERS and self.wish == "auto":
             found.append(f"counts are those of the whole server, around one prompt at a time; {self.advice}")
         if identity.method == "suffix":
-            found.append("suffix decoding learns from replayed prompts: its figures rise from run to run")
+            found.append(
+                "suffix decoding learns from replayed prompts: its figures rise from run to run, unless more requests "
+                "come in between than it remembers (suffix_decoding_max_cached_requests, by default 10,000)"
+            )
         if (late := max(attempt.loop_lag_seconds for attempt in attempts)) > LATE_SECONDS:
             found.append(f"this machine was late by up to {late * 1000:.0f} ms: times include its own delay")
         return tuple(found)

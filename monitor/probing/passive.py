@@ -51,7 +51,7 @@ class ReplicaReader:
         if before is None:
             return
         try:
-            change = difference(before, counters, self.replica)
+            change = difference(before, counters, target.base_url)
         except TargetError as error:
             self._sum = replace(self._sum, resets=self._sum.resets + 1, last_failure=str(error))
             return

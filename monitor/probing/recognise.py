@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 AUTO = "auto"
 
 
+async def engine_name_at(target: Target) -> str:
+    """The name of the engine that the target shows itself to be. Raises TargetError when it cannot be looked at."""
+    async with Client(target, connections=1) as client:
+        return await recognised(client)
+
+
 async def engine_at(target: Target, name: str) -> Engine:
     """The engine of that name, or with `auto` the one that the target shows itself to be.
 
@@ -23,7 +29,6 @@ async def engine_at(target: Target, name: str) -> Engine:
     if name != AUTO:
         return ENGINES[name]
     try:
-        async with Client(target, connections=1) as client:
-            return ENGINES[await recognised(client)]
+        return ENGINES[await engine_name_at(target)]
     except TargetError:
         return ENGINES["vllm"]

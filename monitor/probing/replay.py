@@ -116,7 +116,7 @@ async def replay(
     return Run(
         route=route,
         domain=prompt_set.domain,
-        replica=client.url,
+        replica=client.replica,
         prompt_set_hash=prompt_set.content_hash,
         concurrency=replaying.concurrency,
         sampling=sampling,

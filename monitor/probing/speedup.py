@@ -55,8 +55,8 @@ async def measure_speedup(
     found = Speedup(
         route=route,
         domain=prompt_set.domain,
-        replica=replica.base_url,
-        plain_twin=twin.base_url,
+        replica=replica.replica,
+        plain_twin=twin.replica,
         prompt_set_hash=prompt_set.content_hash,
         concurrency=concurrency,
         sampling=plan.sampling.as_dict(),

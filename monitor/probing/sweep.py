@@ -84,7 +84,7 @@ class Contender:
 
     @property
     def url(self) -> str:
-        return self.target.base_url
+        return self.target.replica
 
 
 class Measured:
@@ -166,8 +166,8 @@ def compared(plan: Plan, plain: Measured, speculative: Measured, *, interleaved:
         model=speculative.identity().model,
         plain_identity=plain.identity().as_dict(),
         speculative_identity=speculative.identity().as_dict(),
-        plain_replica=plain.contender.target.base_url,
-        speculative_replica=speculative.contender.target.base_url,
+        plain_replica=plain.contender.url,
+        speculative_replica=speculative.contender.url,
         sampling=plan.sampling.as_dict(),
         prompt_set_hash=plan.prompt_set_hash,
         interleaved=interleaved,

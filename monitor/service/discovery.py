@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from monitor.config.replicas import Discovery, replica_url, targets_of
+from monitor.core.address import at_rank
 from monitor.core.format import count
 from monitor.errors import ConfigError, SpecwatchError, TargetError
 from monitor.probing.client import Client, Target
@@ -53,11 +54,18 @@ class Replicas:
         }
 
     def number(self) -> int:
-        """How many different replicas are known, over all routes."""
-        return len({replica for route in self._routes.values() for replica in self.known(route)})
+        """How many different servers are known, over all routes; the ranks of one are probed one at a time."""
+        return len({url for route in self._routes.values() for url in self._urls(route)})
 
     def known(self, route: Route) -> tuple[str, ...]:
-        """As listed, or as last found: sorted, so that every process goes through them in the same order."""
+        """As listed, or as last found: sorted, so that every process goes through them in the same order.
+
+        Each data-parallel rank is one, where the route says how many there are.
+        """
+        ranks = [None] if route.data_parallel_ranks is None else range(route.data_parallel_ranks)
+        return tuple(at_rank(url, rank) for url in self._urls(route) for rank in ranks)
+
+    def _urls(self, route: Route) -> tuple[str, ...]:
         return route.replicas if isinstance(route.replicas, tuple) else self._found.get(route.name, ())
 
     async def start(self) -> None:
@@ -85,7 +93,7 @@ class Replicas:
         return self.known(route)
 
     def _change(self, route: Route, found: tuple[str, ...]) -> None:
-        before = self.known(route)
+        before = self._urls(route)
         self._found[route.name] = found
         signed = [f"+{url}" for url in found if url not in before] + [f"-{url}" for url in before if url not in found]
         if signed:

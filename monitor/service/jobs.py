@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
 from procrastinate.exceptions import ConnectorException
 
+from monitor.core.address import url_and_rank
 from monitor.core.records import Reason
 from monitor.errors import StoreError
 
@@ -62,14 +63,14 @@ _deferrer = App(connector=SyncPsycopgConnector())
 
 
 def defer(connection: Connection, job: ProbeJob, at: datetime | None = None) -> None:
-    """Queues the job when the transaction commits; jobs of one replica run one after the other.
+    """Queues the job when the transaction commits; jobs of one server run one after the other, whatever its rank.
 
     `at`: not before this time. Raises StoreError when the database is lost meanwhile.
     """
     task = _deferrer.configure_task(
         TASK if at is None else LATER,
         queue=QUEUE,
-        lock=f"replica {job.replica}" if at is None else None,
+        lock=f"replica {url_and_rank(job.replica)[0]}" if at is None else None,
         schedule_at=at,
         priority=PRIORITIES[job.reason],
         connection=connection.connection.driver_connection,

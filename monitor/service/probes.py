@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from monitor.core.address import at_rank, url_and_rank
 from monitor.core.records import Identity, Sampling
 from monitor.engines.registry import ENGINES
 from monitor.probing.client import Target, Timeouts
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 def target_of(route: Route, replica: str) -> Target:
     """The replica with the route's secrets revealed now, so that a rotated key is followed. Raises ConfigError."""
     limits = route.timeouts
+    url, rank = url_and_rank(replica)
     return Target(
-        base_url=replica,
+        base_url=url,
         model=route.model,
         api_key=None if route.api_key is None else route.api_key.reveal(os.environ),
         headers={name: _revealed(value) for name, value in route.headers.items()},
@@ -37,14 +39,24 @@ def target_of(route: Route, replica: str) -> Target:
             stall_seconds=limits.stall.total_seconds(),
             total_seconds=limits.total.total_seconds(),
         ),
-        server_name=_server_name(route, replica),
+        server_name=_server_name(route, url),
+        data_parallel_rank=rank,
     )
 
 
-def _server_name(route: Route, replica: str) -> str | None:
+def twin_of(route: Route, twin: str, replica: str) -> Target:
+    """The plain twin as it is compared with the replica: beside one rank, one rank alone. Raises ConfigError.
+
+    Rank 0 is there whether or not the twin has data parallelism; unpinned, it would spread the load over its engines.
+    """
+    pinned = url_and_rank(replica)[1] is not None
+    return target_of(route, at_rank(twin, 0) if pinned else twin)
+
+
+def _server_name(route: Route, url: str) -> str | None:
     """The name that a replica found by DNS is an address of; the plain twin has an address of its own."""
     found = route.replicas
-    if isinstance(found, tuple) or found.dns is None or replica == route.plain_twin:
+    if isinstance(found, tuple) or found.dns is None or url == route.plain_twin:
         return None
     return urlsplit(found.dns).netloc
 
@@ -110,5 +122,5 @@ def speedup_plan(route: Route, prompts: tuple[Prompt, ...]) -> Plan:
 async def run_speedup(route: Route, job: ProbeJob, prompt_set: PromptSet, twin: str) -> Speedup:
     """Measures the job's replica beside the plain twin, both asked as the route's probes ask. Raises UsageError."""
     plan = speedup_plan(route, prompt_set.prompts)
-    sides = target_of(route, job.replica), target_of(route, twin)
+    sides = target_of(route, job.replica), twin_of(route, twin, job.replica)
     return await measure_speedup(ENGINES[route.engine], prompt_set, plan, *sides, route=route.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -88,6 +89,11 @@ class Site:
         if isinstance(request, Refusal):
             await JSONResponse(request.document, request.status)(scope, receive, send)
             return
+        rank = _rank(scope)
+        if rank is not None and not 0 <= rank < len(server.engines):
+            await _no_such_rank(rank, len(server.engines), stream=request.stream)(scope, receive, send)
+            return
+        request = replace(request, data_parallel_rank=rank)
         await until_disconnect(receive, Answer(server, request, fault, send).run())
 
     async def _models(self, _: Request) -> Response:
@@ -154,6 +160,22 @@ async def _http_error(_: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     detail = error.detail if isinstance(error, HTTPException) else str(error)
     return JSONResponse({"detail": detail}, status)
+
+
+def _rank(scope: Scope) -> int | None:
+    """The data-parallel rank that the request asks for; what is no number counts for nothing, as in vLLM."""
+    try:
+        return int(dict(scope["headers"])[b"x-data-parallel-rank"])
+    except (KeyError, ValueError):
+        return None
+
+
+def _no_such_rank(rank: int, ranks: int, *, stream: bool) -> Response:
+    """As a real server says it: of a stream only once it has begun."""
+    document = refusal(400, f"data_parallel_rank {rank} is out of range [0, {ranks}).").document
+    if not stream:
+        return JSONResponse(document, 400)
+    return Response(f"data: {json.dumps(document)}\n\n".encode() + wire.DONE, media_type="text/event-stream")
 
 
 def _rejection(fault: Fault) -> Response:

@@ -28,6 +28,7 @@ class GenerationRequest:
     min_tokens: int = 0
     stream_interval: int = 1
     cache_salt: str = ""
+    data_parallel_rank: int | None = None
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class SimulatedServer:
         await self._site(scope, receive, send)
 
     def begin(self, request: GenerationRequest) -> tuple[Generation, int]:
-        """A generation on the engine whose turn it is, and how many of its prompt tokens the prefix cache had."""
+        """A generation on the engine asked for or whose turn it is; how many prompt tokens the prefix cache had."""
         domain = self.config.domains.get(request.opening[:KEY_CHARACTERS], "default")
         target = self.config.target
         output = target.output(
@@ -91,14 +91,17 @@ class SimulatedServer:
         prompt, prompt_tokens = (request.cache_salt, request.text), len(request.token_ids)
         cached_tokens = (prompt_tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS if prompt in self._cached_prompts else 0
         self._cached_prompts.add(prompt)
-        return self._generation(request.text, domain, prompt_tokens, output), cached_tokens
+        generation = self._generation(request.text, domain, prompt_tokens, output, request.data_parallel_rank)
+        return generation, cached_tokens
 
-    def _generation(self, prompt: str, domain: str, prompt_tokens: int, output: list[int]) -> Generation:
+    def _generation(
+        self, prompt: str, domain: str, prompt_tokens: int, output: list[int], rank: int | None = None
+    ) -> Generation:
         """Every replay of a prompt is another run: its salt is how often this drafter has served it."""
         served = (self.drafter.name, prompt)
         self._served[served] += 1
         steps = self.drafter.steps(prompt, domain, f"{self.config.seed}.{self._served[served]}")
-        engine = self.engines[next(self._turns) % len(self.engines)]
+        engine = self.engines[next(self._turns) % len(self.engines) if rank is None else rank]
         return Generation(engine, prompt_tokens, output, steps, time.perf_counter)
 
     def swap_drafter(self, drafter: Drafter, *, restart: bool = True) -> None:
@@ -139,11 +142,13 @@ class SimulatedServer:
         """Cut all open streams."""
         self._in_loop(partial(_stop, self.engines))
 
-    def traffic(self, domain: str = "default", *, requests: int = 1, max_tokens: int = 128) -> None:
+    def traffic(
+        self, domain: str = "default", *, requests: int = 1, max_tokens: int = 128, rank: int | None = None
+    ) -> None:
         """Count what other users' requests would have, at once and without HTTP."""
         for _ in range(requests):
             prompt = f"traffic {domain} {sum(self._served.values())}"
-            generation = self._generation(prompt, domain, 64, self.config.target.output(prompt, max_tokens))
+            generation = self._generation(prompt, domain, 64, self.config.target.output(prompt, max_tokens), rank)
             generation.engine.running += 1
             generation.admitted(0)
             while not generation.advance():

@@ -41,6 +41,7 @@ from tests.integration.replicas import QUICK, prompt_set, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from monitor.core.speedup import Speedup
     from monitor.store.database import Database
@@ -263,8 +264,9 @@ async def test_the_command_and_the_metrics_page_show_it(database: Database, repl
     def run(*options: str) -> Result:
         return CliRunner().invoke(cli, ["--database-url", url, "speedup", *options])
 
-    assert json.loads(run("--format", "json").stdout) == [found]
+    assert json.loads(run("--format", "json").stdout) == [{**found, "cost_per_million_tokens": None}]
     table = run().stdout
+    assert "per million" not in table
     assert re.search(r"chat-prod +coding +\d\.\d\d \[\d\.\d\d, \d\.\d\d\] .* 36/36 +24/24 .* measured", table)
     times = run("chat-prod").stdout
     assert re.search(r"token after the first +\d\.\d\d \[.*\] +\d+\.\d\d ms→\d+\.\d\d ms", times)
@@ -274,6 +276,36 @@ async def test_the_command_and_the_metrics_page_show_it(database: Database, repl
         page = render(snapshot(connection), {}, [stage.route]).decode()
     assert f'basis="measured",domain="coding",of="decode",replica="{replica}",route="chat-prod"' in page
     assert 'specwatch_same_output_ratio{domain="coding",pair="replica_and_twin",route="chat-prod"} 1.0' in page
+
+
+async def test_a_price_shows_what_a_million_tokens_cost_on_both_sides(
+    database: Database, replica: str, twin: str, tmp_path: Path
+) -> None:
+    stage = Stage(database, replica, twin)
+    await stage.prober.work(stage.job)
+    [found] = stage.stored()
+    route = f"name: chat-prod, replicas: ['{replica}'], plain_twin: '{twin}', gpus: 2, gpu_price_per_hour: 1.8"
+    (tmp_path / "routes.yaml").write_text(f"routes: [{{{route}}}]")
+    (tmp_path / "alerting.yaml").write_text(
+        "rules: [{name: d, metric: acceptance_length, drop: 15%, severity: page}]\nreceivers: [{name: log, log: {}}]\n"
+    )
+    url = database.url.render_as_string(hide_password=False)
+    options = ["--config", str(tmp_path), "--database-url", url, "speedup"]
+    rates = {side: found[side]["tokens_per_second"] for side in ("plain", "speculative")}
+    [shown] = json.loads(CliRunner().invoke(cli, [*options, "--format", "json"]).stdout)
+    assert shown["cost_per_million_tokens"] == {
+        **{side: pytest.approx(1000 / rate) for side, rate in rates.items()},  # 2 × 1.8 / 3600 s × 10⁶ tokens
+        "basis": "measured",
+        "gpu_price_per_hour": 1.8,
+        "gpus": 2,
+        "price_from": "routes.yaml",
+    }
+    plain, speculative = (f"{1000 / rate:.2f}" for rate in rates.values())
+    row = f"chat-prod coding 4 {rates['plain']:.0f}→{rates['speculative']:.0f} {plain}→{speculative} 2 1.8 measured"
+    for arguments in ([], ["chat-prod"]):
+        table = CliRunner().invoke(cli, [*options, *arguments]).stdout
+        assert row in [" ".join(line.split()) for line in table.splitlines()]
+        assert "with gpus and gpu_price_per_hour of routes.yaml" in table
 
 
 async def test_a_route_without_a_twin_has_the_speedup_that_a_saved_sweep_gives(

@@ -133,16 +133,20 @@ def test_each_source_is_right_of_a_worse_drafter_too(
     every_source_holds(servers.get("draft", drafter=graded_drafter(noise)), sets[0], tables)
 
 
-def test_suffix_decoding_learns_from_replays_and_a_run_says_so(
+def test_suffix_decoding_learns_from_replays_and_forgets_them_after_others(
     servers: ServerPool, sets: list[PromptSet], tables: Tables
 ) -> None:
-    """With its cache of past answers, as a server has it by default: the same prompts are drafted better each time."""
-    config = {"method": "suffix", "num_speculative_tokens": DRAFT_TOKENS["suffix"]}
+    """With a cache of past answers that holds one set of prompts and no two; by default it holds 10,000 answers."""
+    tokens = DRAFT_TOKENS["suffix"]
+    config = {"method": "suffix", "num_speculative_tokens": tokens, "suffix_decoding_max_cached_requests": 30}
     server = servers.get("suffix", flags=("--speculative-config", json.dumps(config)))
-    runs = [run_of(server, sets[0], "request") for _ in range(2)]
-    first, second = (run.acceptance_by_source["request"] for run in runs)
-    tables.add("real vLLM: suffix decoding of the same prompts again", first=first, second=second)
+    runs = [run_of(server, asked, "request") for asked in (sets[0], sets[0], sets[1], sets[2], sets[0])]
+    first, second, _, _, after_others = (run.acceptance_by_source["request"] for run in runs)
+    tables.add(
+        "real vLLM: suffix decoding of the same prompts again", first=first, second=second, after_others=after_others
+    )
     assert second > 1.2 * first
+    assert after_others < 1.1 * first
     assert all(any("learns from replayed" in warning for warning in run.warnings) for run in runs)
 
 

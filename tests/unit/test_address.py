@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.core.address import shown_url
+from monitor.core.address import at_rank, shown_url, url_and_rank
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,9 @@ from monitor.core.address import shown_url
 def test_a_url_is_shown_without_what_may_be_a_secret(url, shown):
     assert shown_url(url) == shown
     assert "hidden" not in shown_url(url)
+
+
+@pytest.mark.parametrize(("rank", "replica"), [(None, "http://vllm:8000/x"), (0, "http://vllm:8000/x#rank=0")])
+def test_a_rank_is_named_behind_the_address_and_found_there_again(rank, replica):
+    assert at_rank("http://vllm:8000/x", rank) == replica
+    assert url_and_rank(replica) == ("http://vllm:8000/x", rank)

@@ -190,7 +190,9 @@ routing:
     )
     problems = directory.problems()
     unknown = problems.pop(2)
-    assert unknown.startswith("routes.yaml:5: routes[0].replica: unknown key; allowed: name, replicas, plain_twin, ")
+    assert unknown.startswith(
+        "routes.yaml:5: routes[0].replica: unknown key; allowed: name, replicas, data_parallel_ranks, "
+    )
     assert unknown.endswith(" (did you mean 'replicas'?)")
     assert problems == [
         "routes.yaml:2: defaults.max_tokens: 0 is below 1; allowed: 1 to 1,000,000",

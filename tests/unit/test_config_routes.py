@@ -159,6 +159,19 @@ def test_another_shape_than_that_of_prometheus_is_refused(document: Any, message
         targets_of(document)
 
 
+def test_ranks_are_for_vllm_which_has_a_header_that_chooses_one() -> None:
+    assert route(data_parallel_ranks=4).data_parallel_ranks == 4
+    assert refusal(engine="sglang", data_parallel_ranks=2) == (
+        ("data_parallel_ranks",),
+        "engine sglang has no header that chooses a rank; only vllm has one",
+    )
+    assert refusal(data_parallel_ranks=2, headers={"x-data-parallel-rank": "1"}) == (
+        ("data_parallel_ranks",),
+        "headers names one X-data-parallel-rank for all probes; leave one of the two out",
+    )
+    assert refusal(data_parallel_ranks=1)[0] == ("data_parallel_ranks",)
+
+
 def test_the_plain_twin_is_another_server_than_the_replicas() -> None:
     assert refusal(plain_twin="http://vllm-0:8000/") == (
         ("plain_twin",),

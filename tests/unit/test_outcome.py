@@ -154,5 +154,6 @@ class TestWarnings:
     def test_suffix_decoding_learns_from_the_probe(self):
         outcome = replace(OUTCOME, observed=Identity(method="suffix"))
         assert outcome.warnings([attempt()]) == (
-            "suffix decoding learns from replayed prompts: its figures rise from run to run",
+            "suffix decoding learns from replayed prompts: its figures rise from run to run, unless more requests come "
+            "in between than it remembers (suffix_decoding_max_cached_requests, by default 10,000)",
         )

@@ -1,4 +1,4 @@
-"""A speedup without a twin: modelled from a stored sweep, or not at all."""
+"""A speedup without a twin: modelled from a stored sweep, or not at all; and what tokens cost on both sides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from monitor.core.speedup import modelled
+from monitor.core.speedup import costs, modelled
 
 IDENTITY = {"engine": "vllm", "model": "m", "k": 3}
 RUN = {
@@ -60,3 +60,34 @@ def test_a_sweep_of_another_model_k_or_engine_is_not_used(other: dict[str, Any])
 
 def test_a_run_without_tokens_per_step_has_no_modelled_speedup() -> None:
     assert ratio_at(sweep((4, 1.2)), tokens_per_step=None) is None
+
+
+def measured_at(plain: float | None, speculative: float | None, **changes: object) -> dict[str, object]:
+    sides = {"plain": {"tokens_per_second": plain}, "speculative": {"tokens_per_second": speculative}}
+    return {"speedup": {"ratio": 2.0}, **sides, **changes}
+
+
+class TestCosts:
+    def test_a_million_tokens_cost_the_hours_they_take(self):
+        found = costs(measured_at(500.0, 1000.0), 3.6, 2)
+        assert found is not None
+        assert (found["plain"], found["speculative"]) == (pytest.approx(4.0), pytest.approx(2.0))
+        assert (found["gpu_price_per_hour"], found["gpus"], found["price_from"]) == (3.6, 2, "routes.yaml")
+
+    def test_a_server_of_unknown_size_has_one_gpu(self):
+        found = costs(measured_at(500.0, 1000.0), 3.6, None)
+        assert found is not None
+        assert (found["plain"], found["gpus"]) == (pytest.approx(2.0), 1)
+
+    @pytest.mark.parametrize(
+        ("speedup", "price"),
+        [
+            (measured_at(500.0, 1000.0), None),
+            (measured_at(500.0, None), 3.6),
+            (measured_at(500.0, 1000.0, speedup=None), 3.6),
+            ({"speedup": {"ratio": 2.0}, "plain": None, "speculative": None}, 3.6),
+        ],
+        ids=["no price", "no rate", "invalid", "modelled"],
+    )
+    def test_nothing_is_said_where_something_is_not_known(self, speedup, price):
+        assert costs(speedup, price, 2) is None

@@ -9,9 +9,11 @@ import pytest
 from monitor.core.figures import acceptance_length, acceptance_rate, survival
 from monitor.core.records import Counts
 from monitor.engines.counters import Change, difference
+from monitor.engines.vllm import VllmEngine
 from monitor.engines.vllm_counters import counters_of
-from monitor.engines.vllm_metrics import load_of, parse
+from monitor.engines.vllm_metrics import load_of, of_rank, parse
 from monitor.errors import TargetError
+from tests.engines import FixtureReplica, now
 
 PAGES = Path(__file__).parents[1] / "fixtures/metrics"
 CAPTURES = Path(__file__).parents[2].parent / "shared/fixtures/vllm-0.32.0"
@@ -48,6 +50,36 @@ def refusal(before: str, after: str) -> TargetError:
 
 
 class TestPages:
+    def test_of_one_rank_only_its_own_engine_counts(self):
+        before, after = page("data_parallel_before"), page("data_parallel_after")
+        changes = [
+            difference(counters_of(before, "chat", URL, rank), counters_of(after, "chat", URL, rank), URL)
+            for rank in (0, 1)
+        ]
+        assert sum(change.steps for change in changes) == 800
+        assert [change.contradiction() for change in changes] == [None, None]
+        assert (changes[0].preemptions, changes[1].preemptions) == (0, 1)
+        assert changes[0].steps != changes[1].steps
+
+    def test_a_rank_that_the_page_does_not_count_is_refused_with_those_it_does(self):
+        with pytest.raises(TargetError, match="the page counts engines 0, 1, and no rank 2") as caught:
+            counters_of(page("data_parallel_after"), "chat", URL, 2)
+        assert caught.value.reason == "no_counters"
+
+    def test_where_series_appear_with_their_first_count_a_rank_without_any_stands_at_zero(self):
+        before, after = (counters_of(page(f"rust_{when}"), "chat", URL, 7) for when in ("before", "after"))
+        assert difference(before, after, URL).generated_tokens == 0
+
+    def test_load_is_that_of_the_rank(self):
+        metrics = parse(page("data_parallel_after"))
+        assert [load_of(of_rank(metrics, rank)).preemptions for rank in (0, 1, None)] == [0, 3, 3]
+
+    def test_a_glance_at_a_rank_has_its_load_and_its_counters(self):
+        replica = FixtureReplica("openai", {"/metrics": page("data_parallel_after")}, data_parallel_rank=1)
+        load, counters = now(VllmEngine().glance(replica, "chat"))
+        assert load.preemptions == 3
+        assert {dict(series.labels)["engine"] for series in counters.series} == {"1"}
+
     def test_two_engines_are_added_up(self):
         change = moved("data_parallel")
         assert change == Change(800, 2400, 800, (430, 236, 134), 1600, 590, 1)
