@@ -117,7 +117,11 @@ def timeline(incident: Mapping[str, Any], time_text: Callable[[str], str]) -> st
     """Its domains, then every message as it was sent, oldest first, and to whom; `time_text` writes an ISO time."""
     lines = [_domain_line(name, domain, time_text) for name, domain in sorted(incident["domains"].items())]
     for event in incident["events"]:
-        lines += ["", f"{time_text(event['happened_at'])}  {event['transition']}", event["text"]]
+        head = f"{time_text(event['happened_at'])}  {event['transition']}"
+        if event["deliveries"] and all(delivery["state"] == "gathered" for delivery in event["deliveries"]):
+            lines += ["", f"{head}  {event['domain']}: told in the next message, together with others"]
+            continue
+        lines += ["", head, event["text"]]
         lines += [f"  told       {_delivery(delivery, time_text)}" for delivery in event["deliveries"]]
     return "\n".join(lines)
 
@@ -136,6 +140,8 @@ def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str]
 
 
 def _delivery(delivery: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
+    if delivery["state"] == "gathered":
+        return f"{delivery['receiver']}: gathered, told in the next message"
     at = f" at {time_text(delivery['sent_at'])}" if delivery["sent_at"] else ""
     error = f": {delivery['last_error']}" if delivery["last_error"] else ""
     due = f"; next at {time_text(delivery['next_attempt_at'])}" if delivery.get("next_attempt_at") else ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import insert, select, update
 
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition, Worst
-from monitor.store.outbox import delivery_document, queue_deliveries
+from monitor.store.outbox import delivery_document, hasten, queue_deliveries
 from monitor.store.schema import deliveries, incident_events, incidents
 
 if TYPE_CHECKING:
@@ -73,16 +73,24 @@ def add_event(
     document: Mapping[str, Any],
     receivers: Collection[str],
     now: datetime,
+    due_at: datetime | None = None,
 ) -> int:
-    """Records a transition and queues its delivery to every receiver, both or neither."""
+    """Records a transition and queues its delivery to every receiver, both or neither; `due_at` None: at once.
+
+    A resolution also ends the waiting of what is told before it.
+    """
+    due_at = due_at or now
     values = {
         "incident_id": incident_id,
         "transition": transition.value,
         "document": dict(document),
         "happened_at": now,
+        "due_at": due_at,
     }
     event_id = connection.execute(insert(incident_events).values(values).returning(incident_events.c.id)).scalar_one()
-    queue_deliveries(connection, incident_id, event_id, receivers, now)
+    if transition is Transition.RESOLVED:
+        hasten(connection, incident_id, now)
+    queue_deliveries(connection, incident_id, event_id, receivers, due_at)
     return event_id
 
 

@@ -1,6 +1,7 @@
 """The outbox: one delivery per receiver and incident transition.
 
-Guarantee: a delivery leaves `pending` only when its receiver accepted it or refused it for good.
+Guarantee: a delivery leaves `pending` only when its receiver accepted it or refused it for good, or when, before
+anybody tried, a later one took its place that tells the same and more.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, exists, func, or_, select, update
+from sqlalchemy import and_, case, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -68,25 +69,37 @@ def latest_documents(
 
 
 def outbox_counts(connection: Connection) -> dict[tuple[str, str], int]:
-    """(receiver, state) → deliveries."""
-    statement = select(deliveries.c.receiver, deliveries.c.state, func.count()).group_by(
-        deliveries.c.receiver, deliveries.c.state
-    )
+    """(receiver, state) → deliveries; what waits for domains to join is `gathering`, since nothing holds it up."""
+    waits = and_(deliveries.c.state == "pending", deliveries.c.attempts == 0, deliveries.c.due_at > func.now())
+    state = case((waits, "gathering"), else_=deliveries.c.state).label("state")
+    counted = select(deliveries.c.receiver, state).subquery()
+    statement = select(counted.c.receiver, counted.c.state, func.count()).group_by(counted.c.receiver, counted.c.state)
     return {(row[0], row[1]): row[2] for row in connection.execute(statement)}
 
 
 def queue_deliveries(
-    connection: Connection, incident_id: int, event_id: int, receivers: Collection[str], now: datetime
+    connection: Connection, incident_id: int, event_id: int, receivers: Collection[str], due_at: datetime
 ) -> int:
     """One pending delivery per receiver; those already there stay as they are. Returns how many were new."""
     if not receivers:
         return 0
     rows = [
-        {"event_id": event_id, "incident_id": incident_id, "receiver": name, "state": "pending", "due_at": now}
+        {"event_id": event_id, "incident_id": incident_id, "receiver": name, "state": "pending", "due_at": due_at}
         for name in sorted(receivers)
     ]
     statement = upsert(deliveries).values(rows).on_conflict_do_nothing(index_elements=["event_id", "receiver"])
     return len(connection.execute(statement.returning(deliveries.c.id)).all())
+
+
+def hasten(connection: Connection, incident_id: int, now: datetime) -> None:
+    """What waits for further domains to join waits no longer."""
+    waits = and_(
+        deliveries.c.incident_id == incident_id,
+        deliveries.c.state == "pending",
+        deliveries.c.attempts == 0,
+        deliveries.c.due_at > now,
+    )
+    connection.execute(update(deliveries).where(waits).values(due_at=now))
 
 
 def claim_deliveries(connection: Connection, now: datetime, lease: timedelta, limit: int) -> list[Delivery]:

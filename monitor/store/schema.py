@@ -283,6 +283,7 @@ incident_events = Table(
     Column("transition", Text, nullable=False),
     Column("document", JSONB, nullable=False),
     _time("happened_at"),
+    _time("due_at", nullable=True),
 )
 Index("ix_incident_events_incident_id", incident_events.c.incident_id)
 
