@@ -114,16 +114,30 @@ def speedup_line(speedup: Mapping[str, Any]) -> str:
 
 
 def timeline(incident: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
-    """Its domains, then every message as it was sent, oldest first, and to whom; `time_text` writes an ISO time."""
-    lines = [_domain_line(name, domain, time_text) for name, domain in sorted(incident["domains"].items())]
-    for event in incident["events"]:
-        head = f"{time_text(event['happened_at'])}  {event['transition']}"
-        if event["deliveries"] and all(delivery["state"] == "gathered" for delivery in event["deliveries"]):
-            lines += ["", f"{head}  {event['domain']}: told in the next message, together with others"]
-            continue
-        lines += ["", head, event["text"]]
-        lines += [f"  told       {_delivery(delivery, time_text)}" for delivery in event["deliveries"]]
-    return "\n".join(lines)
+    """Its domains, then every message as it was sent, oldest first, and to whom, and what people did in between.
+
+    `time_text` writes an ISO time.
+    """
+    domains = [_domain_line(name, domain, time_text) for name, domain in sorted(incident["domains"].items())]
+    happened = [
+        *((event["happened_at"], _event_lines(event, time_text)) for event in incident["events"]),
+        *((act["done_at"], [_act_line(act, time_text)]) for act in incident["acts"]),
+    ]
+    happened.sort(key=lambda one: one[0])  # the store writes all of them in UTC
+    return "\n".join([*domains, *(line for _, lines in happened for line in ("", *lines))])
+
+
+def _event_lines(event: Mapping[str, Any], time_text: Callable[[str], str]) -> list[str]:
+    head = f"{time_text(event['happened_at'])}  {event['transition']}"
+    if event["deliveries"] and all(delivery["state"] == "gathered" for delivery in event["deliveries"]):
+        return [f"{head}  {event['domain']}: told in the next message, together with others"]
+    told = [f"  told       {_delivery(delivery, time_text)}" for delivery in event["deliveries"]]
+    return [head, event["text"], *told]
+
+
+def _act_line(act: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
+    said = f": {act['text']}" if act["text"] else ""
+    return f"{time_text(act['done_at'])}  {act['kind']} by {act['by']}{said}"
 
 
 def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str], str]) -> str:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import insert, select, update
 
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition, Worst
+from monitor.store.acts import acts_of
 from monitor.store.outbox import delivery_document, hasten, queue_deliveries
 from monitor.store.schema import deliveries, incident_events, incidents
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from sqlalchemy import Connection, Row
 
@@ -112,7 +113,9 @@ def list_incidents(
         statement = statement.where(incidents.c.route == route)
     if open_only:
         statement = statement.where(incidents.c.resolved_at.is_(None))
-    return [incident_document(row) for row in connection.execute(statement)]
+    rows = connection.execute(statement).all()
+    acts = acts_of(connection, [row.id for row in rows])
+    return [incident_document(row, acts[row.id]) for row in rows]
 
 
 def get_incident(connection: Connection, incident_id: int) -> dict[str, Any] | None:
@@ -127,7 +130,7 @@ def get_incident(connection: Connection, incident_id: int) -> dict[str, Any] | N
         select(deliveries).where(deliveries.c.incident_id == incident_id).order_by(deliveries.c.id)
     ).all()
     return {
-        **incident_document(row),
+        **incident_document(row, acts_of(connection, [incident_id])[incident_id]),
         "events": [
             {
                 "id": event.id,
@@ -141,7 +144,7 @@ def get_incident(connection: Connection, incident_id: int) -> dict[str, Any] | N
     }
 
 
-def incident_document(row: Row[Any]) -> dict[str, Any]:
+def incident_document(row: Row[Any], acts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "id": row.id,
         "route": row.route,
@@ -151,6 +154,7 @@ def incident_document(row: Row[Any]) -> dict[str, Any]:
         "domains": row.domains,
         "opened_at": row.opened_at.isoformat(),
         "resolved_at": None if row.resolved_at is None else row.resolved_at.isoformat(),
+        "acts": list(acts),
     }
 
 

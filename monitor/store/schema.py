@@ -287,6 +287,19 @@ incident_events = Table(
 )
 Index("ix_incident_events_incident_id", incident_events.c.incident_id)
 
+incident_acts = Table(
+    "incident_acts",
+    metadata,
+    _id(),
+    Column("incident_id", BigInteger, ForeignKey("incidents.id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("done_by", Text, nullable=False),
+    Column("text", Text),
+    _time("done_at"),
+    comment="What people did about an incident: acknowledgements and notes.",
+)
+Index("ix_incident_acts_incident_id", incident_acts.c.incident_id)
+
 deliveries = Table(
     "deliveries",
     metadata,
