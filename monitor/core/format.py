@@ -124,7 +124,8 @@ def timeline(incident: Mapping[str, Any], time_text: Callable[[str], str]) -> st
         *((act["done_at"], [_act_line(act, time_text)]) for act in incident["acts"]),
     ]
     happened.sort(key=lambda one: one[0])  # the store writes all of them in UTC
-    return "\n".join([*domains, *(line for _, lines in happened for line in ("", *lines))])
+    silences = [_silence_line(silence, time_text) for silence in incident["silences"]]
+    return "\n".join([*domains, *silences, *(line for _, lines in happened for line in ("", *lines))])
 
 
 def _event_lines(event: Mapping[str, Any], time_text: Callable[[str], str]) -> list[str]:
@@ -138,6 +139,19 @@ def _event_lines(event: Mapping[str, Any], time_text: Callable[[str], str]) -> l
 def _act_line(act: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
     said = f": {act['text']}" if act["text"] else ""
     return f"{time_text(act['done_at'])}  {act['kind']} by {act['by']}{said}"
+
+
+def silenced(silence: Mapping[str, Any]) -> str:
+    """What it silences: `route chat-prod, page`."""
+    labels = [f"label {name}={value}" for name, value in sorted(silence["labels"].items())]
+    route = [f"route {silence['route']}"] if silence["route"] else []
+    return ", ".join([*route, *labels, *([silence["severity"]] if silence["severity"] else [])]) or "everything"
+
+
+def _silence_line(silence: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
+    early = " (ended early)" if silence["ended_at"] else ""
+    until = f"until {time_text(silence['ended_at'] or silence['ends_at'])}{early}"
+    return f"  silence {silence['id']} of {silenced(silence)}, {until}, by {silence['by']}: {silence['reason']}"
 
 
 def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
@@ -156,6 +170,8 @@ def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str]
 def _delivery(delivery: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
     if delivery["state"] == "gathered":
         return f"{delivery['receiver']}: gathered, told in the next message"
+    if delivery["state"] == "silenced":
+        return f"{delivery['receiver']}: not sent, silenced by silence {delivery['silence_id']}"
     at = f" at {time_text(delivery['sent_at'])}" if delivery["sent_at"] else ""
     error = f": {delivery['last_error']}" if delivery["last_error"] else ""
     due = f"; next at {time_text(delivery['next_attempt_at'])}" if delivery.get("next_attempt_at") else ""

@@ -265,7 +265,7 @@ class Recorder:
             route=route.name,
             labels=route.labels,
             severity=known["severity"],
-            raised_from=raised_from,
+            raised_from=raised_from or gathered.raised_from,
             domain=run.domain,
             rule=rule.name,
             verdict=verdict,

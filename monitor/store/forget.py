@@ -17,6 +17,7 @@ from monitor.store.schema import (
     incidents,
     runs,
     samples,
+    silences,
     slots,
     speedups,
     trips,
@@ -40,5 +41,5 @@ def forget_route(connection: Connection, route: str) -> None:
     connection.execute(delete(verdicts).where(verdicts.c.run_id.in_(its_runs)))
     connection.execute(delete(samples).where(samples.c.run_id.in_(its_runs)))
     connection.execute(delete(baseline_approvals).where(baseline_approvals.c.baseline_id.in_(its_baselines)))
-    for table in (trips, incidents, baselines, bumps, slots, speedups, runs):
+    for table in (trips, incidents, silences, baselines, bumps, slots, speedups, runs):
         connection.execute(delete(table).where(table.c.route == route))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import and_, func, or_, select, update
 
 from monitor.core.incidents import Transition
 from monitor.store.schema import deliveries, incident_events
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 class Gathering:
     """What a domain that joins now is told with: `due_at` is when, `joined` (domain → since) whom it joins.
 
-    `delivery_ids` are the messages that wait, locked for this transaction: the new one takes their place.
+    `delivery_ids` are the messages that wait or are silenced, locked for this transaction: the new one takes their
+    place. `raised_from`: the severity before, where one of them was to tell that it rose.
     """
 
     due_at: datetime
     joined: Mapping[str, str] = field(default_factory=dict)
+    raised_from: str | None = None
     delivery_ids: tuple[int, ...] = ()
     event_ids: tuple[int, ...] = ()
 
@@ -42,19 +44,19 @@ def gathering(connection: Connection, incident_id: int, now: datetime, window: t
         .where(
             deliveries.c.incident_id == incident_id,
             incident_events.c.transition == Transition.UPDATED.value,
-            deliveries.c.state == "pending",
             deliveries.c.attempts == 0,
-            deliveries.c.due_at > now,
+            or_(and_(deliveries.c.state == "pending", deliveries.c.due_at > now), deliveries.c.state == "silenced"),
         )
         .order_by(deliveries.c.id)
         .with_for_update(of=deliveries)
     )
     waiting = connection.execute(statement).all()
-    if not waiting:
-        return Gathering(_next_at(connection, incident_id, now, window))
     joined = {name: since for row in waiting for name, since in _joined(row.document).items()}
     event_ids = tuple(dict.fromkeys(row.event_id for row in waiting))
-    return Gathering(min(row.due_at for row in waiting), joined, tuple(row.id for row in waiting), event_ids)
+    waits_until = [row.due_at for row in waiting if row.due_at > now]
+    due_at = min(waits_until) if waits_until else _next_at(connection, incident_id, now, window)
+    raised_from = next((row.document["raised_from"] for row in waiting if row.document.get("raised_from")), None)
+    return Gathering(due_at, joined, raised_from, tuple(row.id for row in waiting), event_ids)
 
 
 def take_place(connection: Connection, gathered: Gathering, due_at: datetime) -> None:

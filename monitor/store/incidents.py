@@ -7,7 +7,7 @@ caused them; a delivery leaves `pending` only when a receiver accepted it or ref
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import insert, select, update
@@ -16,6 +16,7 @@ from monitor.core.incidents import BrokenDomain, IncidentState, Transition, Wors
 from monitor.store.acts import acts_of
 from monitor.store.outbox import delivery_document, hasten, queue_deliveries
 from monitor.store.schema import deliveries, incident_events, incidents
+from monitor.store.silences import silences_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -129,8 +130,10 @@ def get_incident(connection: Connection, incident_id: int) -> dict[str, Any] | N
     sent = connection.execute(
         select(deliveries).where(deliveries.c.incident_id == incident_id).order_by(deliveries.c.id)
     ).all()
+    held_by = {d.silence_id for d in sent if d.silence_id is not None}
     return {
         **incident_document(row, acts_of(connection, [incident_id])[incident_id]),
+        "silences": silences_of(connection, held_by, datetime.now(UTC)),
         "events": [
             {
                 "id": event.id,

@@ -1,7 +1,7 @@
 """The outbox: one delivery per receiver and incident transition.
 
-Guarantee: a delivery leaves `pending` only when its receiver accepted it or refused it for good, or when, before
-anybody tried, a later one took its place that tells the same and more.
+Guarantee: a delivery leaves `pending` only when its receiver accepted it or refused it for good, when a silence covers
+it, or when, before anybody tried, a later one took its place that tells the same and more.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from monitor.store.schema import deliveries, incident_events, incidents
+from monitor.store.silences import apply_silences
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -51,18 +52,23 @@ def latest_documents(
 ) -> list[tuple[int, dict[str, Any]]]:
     """(incident id, document of its newest transition) of the incidents that this receiver has accepted a message of.
 
-    Those that are open, or were resolved since then.
+    Those that are open, or were resolved since then. What is silenced for the receiver is not told this way either.
     """
     accepted = exists().where(
         deliveries.c.incident_id == incidents.c.id,
         deliveries.c.receiver == receiver,
         deliveries.c.state == "sent",
     )
+    silenced = exists().where(
+        deliveries.c.event_id == incident_events.c.id,
+        deliveries.c.receiver == receiver,
+        deliveries.c.state.in_(("silenced", "gathered")),
+    )
     statement = (
         select(incident_events.c.incident_id, incident_events.c.document)
         .ext(distinct_on(incident_events.c.incident_id))
         .join(incidents, incidents.c.id == incident_events.c.incident_id)
-        .where(accepted, or_(incidents.c.resolved_at.is_(None), incidents.c.resolved_at >= resolved_since))
+        .where(accepted, ~silenced, or_(incidents.c.resolved_at.is_(None), incidents.c.resolved_at >= resolved_since))
         .order_by(incident_events.c.incident_id, incident_events.c.id.desc())
     )
     return [(row.incident_id, row.document) for row in connection.execute(statement)]
@@ -105,8 +111,10 @@ def hasten(connection: Connection, incident_id: int, now: datetime) -> None:
 def claim_deliveries(connection: Connection, now: datetime, lease: timedelta, limit: int) -> list[Delivery]:
     """Leases due deliveries to the caller: skipped by other senders until the lease lapses.
 
-    Only the oldest pending delivery of an incident and receiver is due, so that transitions arrive in order.
+    Only the oldest pending delivery of an incident and receiver is due, so that transitions arrive in order. What a
+    silence covers is held back first.
     """
+    apply_silences(connection, now)
     earlier = deliveries.alias("earlier")
     blocked = exists().where(
         earlier.c.incident_id == deliveries.c.incident_id,
@@ -159,6 +167,7 @@ def delivery_document(row: Row[Any]) -> dict[str, Any]:
         "last_error": row.last_error,
         "next_attempt_at": row.due_at.isoformat() if row.state == "pending" else None,
         "sent_at": None if row.sent_at is None else row.sent_at.isoformat(),
+        "silence_id": row.silence_id,
     }
 
 
