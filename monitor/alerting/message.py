@@ -12,7 +12,7 @@ from monitor.core.format import by_source, change, replica_difference_text
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from monitor.core.judge import Verdict
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 METRIC_NAMES = {"acceptance_length": "acceptance length", "tokens_per_step": "tokens per step"}
 RUNBOOK = "docs/alerts.md of Specwatch, “What to do”"
 """Where to read on when alerting.yaml names no runbook_url."""
+NAMED_AT_MOST = 4
+"""Domains named in a first line, which a phone shows; the lines below it name them all."""
 
 
 def incident_event(
@@ -37,6 +39,7 @@ def incident_event(
     replica: str,
     source: str,
     since: datetime,
+    joins: Mapping[str, str],
     opened_at: datetime,
     now: datetime,
     broken_domains: Sequence[str],
@@ -51,7 +54,11 @@ def incident_event(
     external_url: str | None,
     runbook_url: str | None,
 ) -> dict[str, Any]:
-    """The document of one transition: everything a receiver may show, fixed when it happened."""
+    """The document of one transition: everything a receiver may show, fixed when it happened.
+
+    `joins`: domains (→ since) of transitions before this one that nobody was told of and that this message tells too.
+    """
+    resolved = transition is Transition.RESOLVED
     document: dict[str, Any] = {
         "incident_id": incident_id,
         "transition": transition.value,
@@ -68,6 +75,7 @@ def incident_event(
         "replica": replica,
         "source": source,
         "since": since.isoformat(),
+        "joined": {} if resolved else dict(sorted({domain: since.isoformat(), **joins}.items())),
         "opened_at": opened_at.isoformat(),
         "happened_at": now.isoformat(),
         "last_good_run": None if last_good_run is None else dict(last_good_run),
@@ -80,7 +88,6 @@ def incident_event(
         "link": None if external_url is None else f"{external_url}/incidents/{incident_id}",
         "runbook_url": runbook_url,
     }
-    resolved = transition is Transition.RESOLVED
     document["summary"] = _resolution(document) if resolved else _alarm(document)
     return _with_text(document, _resolved_lines(document) if resolved else _firing_lines(document))
 
@@ -146,19 +153,48 @@ def _with_text(document: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]
 
 
 def _alarm(document: Mapping[str, Any]) -> str:
-    """One line that stands alone."""
-    verdict = document["verdict"]
+    """One line that stands alone; of several domains it has the figures of the one that fell furthest."""
+    joined = _joined(document)
     also = ", NOW ALSO" if document["transition"] == Transition.UPDATED.value else ""
-    head = f"{document['severity'].upper()}{also} {document['route']} · {document['domain']}"
-    metric = METRIC_NAMES[verdict["metric"]]
-    return f"{head}: {metric} {_against_baseline(verdict)}, since {clock(document['since'])}"
+    head = f"{document['severity'].upper()}{also} {document['route']} · {_names(joined)}"
+    first = min(joined.values())
+    if len(joined) == 1:
+        verdict = document["verdict"]
+        return f"{head}: {METRIC_NAMES[verdict['metric']]} {_against_baseline(verdict)}, since {clock(first)}"
+    name = next(iter(joined))
+    worst = document["involved"][name]["worst"]
+    metric = METRIC_NAMES[worst["metric"]]
+    return f"{head}: {metric} of {name}, the worst, {_against_baseline(worst)}, since {clock(first)}"
+
+
+def _joined(document: Mapping[str, Any]) -> dict[str, str]:
+    """The domains that the message tells of → since; of several, the worst first."""
+    joined: dict[str, str] = document["joined"]
+    if len(joined) == 1:
+        return joined
+
+    def fall(name: str) -> tuple[float, str]:
+        worst = document["involved"][name]["worst"]
+        return (0.0 if worst is None else worst["change"], name)
+
+    return {name: joined[name] for name in sorted(joined, key=fall)}
+
+
+def _names(names: Collection[str]) -> str:
+    """All of a few, or the first of many and how many more."""
+    first = list(names)
+    if len(first) > NAMED_AT_MOST:
+        first = [*first[: NAMED_AT_MOST - 1], f"and {len(first) - NAMED_AT_MOST + 1} more"]
+        return f"{', '.join(first[:-1])} {first[-1]}"
+    return ", ".join(first)
 
 
 def _resolution(document: Mapping[str, Any]) -> str:
-    verdict = document["verdict"]
-    head = f"RESOLVED {document['route']} · {document['domain']}"
+    verdict, involved = document["verdict"], document["involved"]
+    head = f"RESOLVED {document['route']} · {_names(involved or [document['domain']])}"
+    last = f" of {document['domain']}, the last to heal," if len(involved) > 1 else ""
     metric = METRIC_NAMES[verdict["metric"]]
-    return f"{head}: {metric} is back at {_against_baseline(verdict)}, after {_lasted(document)}"
+    return f"{head}: {metric}{last} is back at {_against_baseline(verdict)}, after {_lasted(document)}"
 
 
 def _against_baseline(verdict: Mapping[str, Any]) -> str:
@@ -171,6 +207,8 @@ def _against_baseline(verdict: Mapping[str, Any]) -> str:
 
 
 def _firing_lines(document: Mapping[str, Any]) -> list[str]:
+    if len(document["joined"]) > 1:
+        return _gathered_lines(document)
     verdict = document["verdict"]
     steps = [
         f"specwatch run show {verdict['run_ids'][-1]}",
@@ -185,6 +223,26 @@ def _firing_lines(document: Mapping[str, Any]) -> list[str]:
         *labelled("changed", _bump(document["last_bump"])),
         *_others(document["other_changes"], document["unmeasured_domains"]),
         *_replicas(document["replica_difference"]),
+        *_next_lines(document, steps),
+        *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
+    ]
+
+
+def _gathered_lines(document: Mapping[str, Any]) -> list[str]:
+    """Of several domains that joined: each with its worst figure, and what holds for all of them."""
+    involved, joined = document["involved"], _joined(document)
+    each = [f"{name}{_worst(involved[name]['worst'])}" for name in joined]
+    rules = dict.fromkeys(involved[name]["rule"] for name in joined)
+    others = {name: fall for name, fall in document["other_changes"].items() if name not in joined}
+    unmeasured = [name for name in document["unmeasured_domains"] if name not in joined]
+    steps = [f"specwatch history {document['route']} --since 24h"]
+    if document["last_bump"] is not None:
+        steps.append("if the change above is yours: roll it back, or approve a new baseline")
+    return [
+        *verbatim("joined", each),
+        *labelled("rule", ", ".join(rules)),
+        *labelled("changed", _bump(document["last_bump"])),
+        *_others(others, unmeasured),
         *_next_lines(document, steps),
         *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
     ]

@@ -26,7 +26,11 @@ COMMANDS = {
     "export": ("monitor.cli.export:export", "Write the history of a route to a file for other programs."),
     "runs": ("monitor.cli.runs:runs", "List the latest runs."),
     "run": ("monitor.cli.runs:run", "Ask for a run now, or look into one, down to single prompts."),
-    "incidents": ("monitor.cli.incidents:incidents", "List incidents, or show one with its timeline."),
+    "incidents": (
+        "monitor.cli.incidents:incidents",
+        "List incidents, show one with its timeline, acknowledge or note.",
+    ),
+    "silence": ("monitor.cli.silence:silence", "Hold back messages for a while, and see what is held back."),
     "receivers": ("monitor.cli.receivers:receivers", "List who is told of incidents, and send a test message."),
     "baseline": ("monitor.cli.baseline:baseline", "Create, show, approve and list baselines."),
     "sweep": ("monitor.cli.sweep:sweep", "Measure where speculation pays, over concurrencies."),

@@ -1,52 +1,105 @@
-"""`specwatch incidents`: what is broken, since when, and who was told."""
+"""`specwatch incidents`: what is broken, since when, who was told, and who does something about it."""
 
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from monitor.cli.history import require_route
 from monitor.cli.output import RECORD_ID, Column, emit, format_option, local_time
+from monitor.cli.parameters import by_option, words
 from monitor.core.format import NOTHING, change, timeline
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from monitor.cli.context import Context
+    from monitor.store.acts import Kind
 
 
-@click.command()
-@click.argument("incident_id", metavar="[ID]", type=RECORD_ID, required=False)
+class _Incidents(click.Group):
+    """An ID in place of a command shows that incident."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0].isdecimal():
+            return "show", show, args
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Incidents, invoke_without_command=True, subcommand_metavar="[ID | COMMAND]")
 @click.option("--route", help="Only this route.")
 @click.option("--open", "open_only", is_flag=True, help="Only those not resolved.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many.")
 @format_option
+@click.pass_context
+def incidents(ctx: click.Context, route: str | None, open_only: bool, limit: int, format_: str) -> None:
+    """List incidents, newest first; with ID show one, as 'incidents show' does."""
+    if ctx.invoked_subcommand is not None:
+        ctx.default_map = {"show": {"format_": format_}}  # wherever the option stands, it is about what is shown
+        return
+    from monitor.store.incidents import list_incidents
+
+    context: Context = ctx.obj
+    with context.database() as database, database.transaction() as connection:
+        rows = list_incidents(connection, route, open_only, limit)
+        if route is not None and not rows:
+            require_route(connection, route)
+    emit(rows, _columns(rows), format_, "no incidents")
+
+
+@incidents.command()
+@click.argument("incident_id", metavar="ID", type=RECORD_ID)
+@format_option
 @click.pass_obj
-def incidents(
-    context: Context, incident_id: int | None, route: str | None, open_only: bool, limit: int, format_: str
-) -> None:
-    """List incidents, newest first; with ID show one: its messages as they were sent, and to whom."""
-    from monitor.store.incidents import get_incident, list_incidents
+def show(context: Context, incident_id: int, format_: str) -> None:
+    """Show one incident: its messages as they were sent, to whom, and what people did about it."""
+    from monitor.store.incidents import get_incident
 
     with context.database() as database, database.transaction() as connection:
-        if incident_id is None:
-            rows = list_incidents(connection, route, open_only, limit)
-            if route is not None and not rows:
-                require_route(connection, route)
-        else:
-            found = get_incident(connection, incident_id)
-            if found is None:
-                raise UsageError(f"there is no incident {incident_id}; see 'specwatch incidents'")
-            rows = [found]
-    if incident_id is not None and format_ == "json":
-        click.echo(json.dumps(rows[0], ensure_ascii=False, indent=2))
+        found = get_incident(connection, incident_id)
+    if found is None:
+        raise UsageError(f"there is no incident {incident_id}; see 'specwatch incidents'")
+    if format_ == "json":
+        click.echo(json.dumps(found, ensure_ascii=False, indent=2))
         return
-    emit(rows, COLUMNS, format_, "no incidents")
-    if incident_id is not None and format_ == "table":
-        click.echo(timeline(rows[0], local_time))
+    emit([found], _columns([found]), format_, "no incidents")
+    if format_ == "table":
+        click.echo(timeline(found, local_time))
+
+
+@incidents.command()
+@click.argument("incident_id", metavar="ID", type=RECORD_ID)
+@by_option
+@click.option("--note", callback=words, help="What you are doing about it.")
+@click.pass_obj
+def ack(context: Context, incident_id: int, by: str, note: str | None) -> None:
+    """Say that you look after an open incident: recorded and shown, nobody is told."""
+    _record(context, incident_id, "acknowledged", by, note)
+    click.echo(f"incident {incident_id} acknowledged by {by}")
+
+
+@incidents.command()
+@click.argument("incident_id", metavar="ID", type=RECORD_ID)
+@click.argument("text", callback=words)
+@by_option
+@click.pass_obj
+def note(context: Context, incident_id: int, text: str, by: str) -> None:
+    """Add TEXT to an incident, open or resolved: recorded and shown, nobody is told."""
+    _record(context, incident_id, "note", by, text)
+    click.echo(f"noted by {by}; 'specwatch incidents {incident_id}' shows it")
+
+
+def _record(context: Context, incident_id: int, kind: Kind, by: str, text: str | None) -> None:
+    from monitor.store.acts import record_act
+
+    with context.database() as database, database.transaction() as connection:
+        record_act(connection, incident_id, kind, by, text, datetime.now(UTC))
 
 
 def _domains(row: Mapping[str, Any]) -> Iterator[str]:
@@ -62,13 +115,22 @@ def _sources(row: Mapping[str, Any]) -> str:
     return ", ".join(sorted({one["source"] for one in worst if one.get("source")})) or NOTHING
 
 
-COLUMNS = [
-    Column("id", lambda row: str(row["id"]), right=True),
-    Column("route", lambda row: row["route"]),
-    Column("severity", lambda row: row["severity"]),
-    Column("state", lambda row: row["state"]),
-    Column("domains, at worst", lambda row: ", ".join(_domains(row)) or NOTHING),
-    Column("source", _sources, once=True),
-    Column("opened", lambda row: local_time(row["opened_at"]), whole=True),
-    Column("resolved", lambda row: local_time(row["resolved_at"]), whole=True),
-]
+def _acknowledged_by(row: Mapping[str, Any]) -> str:
+    """Who did last."""
+    return next((act["by"] for act in reversed(row["acts"]) if act["kind"] == "acknowledged"), NOTHING)
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """`acked by` only where somebody did."""
+    acked = [Column("acked by", _acknowledged_by)] if any(_acknowledged_by(row) != NOTHING for row in rows) else []
+    return [
+        Column("id", lambda row: str(row["id"]), right=True),
+        Column("route", lambda row: row["route"]),
+        Column("severity", lambda row: row["severity"]),
+        Column("state", lambda row: row["state"]),
+        *acked,
+        Column("domains, at worst", lambda row: ", ".join(_domains(row)) or NOTHING),
+        Column("source", _sources, once=True),
+        Column("opened", lambda row: local_time(row["opened_at"]), whole=True),
+        Column("resolved", lambda row: local_time(row["resolved_at"]), whole=True),
+    ]

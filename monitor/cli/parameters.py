@@ -1,4 +1,4 @@
-"""What several commands take from the user: a server's address, and which prompt sets."""
+"""What several commands take from the user: a server's address, which prompt sets, and who is asking."""
 
 from __future__ import annotations
 
@@ -11,6 +11,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from monitor.prompts.sets import PromptSet
+
+
+def words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Something somebody says, on one line; refused when it says nothing."""
+    said = None if value is None else " ".join(value.split())
+    if said == "":
+        raise click.BadParameter("is empty")
+    return said
+
+
+by_option = click.option("--by", metavar="NAME", required=True, callback=words, help="Who is doing this.")
 
 
 def server_url(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:

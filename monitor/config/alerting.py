@@ -15,6 +15,8 @@ from monitor.config.strict import Labels, Name, Names, StrictModel, Text, Whole,
 from monitor.config.units import Duration, Ratio
 from monitor.core.address import shown_url
 
+LONGEST_GATHERING = timedelta(hours=1)
+
 Severity = Literal["page", "warning"]
 Metric = Literal["acceptance_length", "tokens_per_step"]
 
@@ -274,6 +276,11 @@ class Alerting(StrictModel):
         "Unset: every receiver gets everything.",
     )
     resolve: Resolve = Field(default=Resolve(), description="When an incident is over.")
+    gather_for: Duration = Field(
+        default=timedelta(minutes=5),
+        description="After a message of an incident, domains that break too are gathered for this long, an hour at "
+        "most, and told together. An incident's opening, a higher severity and its end never wait.",
+    )
     external_url: Text | None = Field(
         default=None,
         examples=["https://specwatch.example.com"],
@@ -285,6 +292,13 @@ class Alerting(StrictModel):
         examples=["https://wiki.example.com/specwatch"],
         description="What your on-call reads, named in every alert that fires. Unset: docs/alerts.md is named.",
     )
+
+    @field_validator("gather_for")
+    @classmethod
+    def _not_for_long(cls, duration: timedelta) -> timedelta:
+        if duration > LONGEST_GATHERING:
+            raise ValueError("what breaks may wait an hour at most to be told; write for example 5m")
+        return duration
 
     @field_validator("external_url", "runbook_url")
     @classmethod

@@ -119,12 +119,44 @@ def speedup_line(speedup: Mapping[str, Any]) -> str:
 
 
 def timeline(incident: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
-    """Its domains, then every message as it was sent, oldest first, and to whom; `time_text` writes an ISO time."""
-    lines = [_domain_line(name, domain, time_text) for name, domain in sorted(incident["domains"].items())]
-    for event in incident["events"]:
-        lines += ["", f"{time_text(event['happened_at'])}  {event['transition']}", event["text"]]
-        lines += [f"  told       {_delivery(delivery, time_text)}" for delivery in event["deliveries"]]
-    return "\n".join(lines)
+    """Its domains, then every message as it was sent, oldest first, and to whom, and what people did in between.
+
+    `time_text` writes an ISO time.
+    """
+    domains = [_domain_line(name, domain, time_text) for name, domain in sorted(incident["domains"].items())]
+    happened = [
+        *((event["happened_at"], _event_lines(event, time_text)) for event in incident["events"]),
+        *((act["done_at"], [_act_line(act, time_text)]) for act in incident["acts"]),
+    ]
+    happened.sort(key=lambda one: one[0])  # the store writes all of them in UTC
+    silences = [_silence_line(silence, time_text) for silence in incident["silences"]]
+    return "\n".join([*domains, *silences, *(line for _, lines in happened for line in ("", *lines))])
+
+
+def _event_lines(event: Mapping[str, Any], time_text: Callable[[str], str]) -> list[str]:
+    head = f"{time_text(event['happened_at'])}  {event['transition']}"
+    if event["deliveries"] and all(delivery["state"] == "gathered" for delivery in event["deliveries"]):
+        return [f"{head}  {event['domain']}: told in the next message, together with others"]
+    told = [f"  told       {_delivery(delivery, time_text)}" for delivery in event["deliveries"]]
+    return [head, event["text"], *told]
+
+
+def _act_line(act: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
+    said = f": {act['text']}" if act["text"] else ""
+    return f"{time_text(act['done_at'])}  {act['kind']} by {act['by']}{said}"
+
+
+def silenced(silence: Mapping[str, Any]) -> str:
+    """What it silences: `route chat-prod, page`."""
+    labels = [f"label {name}={value}" for name, value in sorted(silence["labels"].items())]
+    route = [f"route {silence['route']}"] if silence["route"] else []
+    return ", ".join([*route, *labels, *([silence["severity"]] if silence["severity"] else [])]) or "everything"
+
+
+def _silence_line(silence: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
+    early = " (ended early)" if silence["ended_at"] else ""
+    until = f"until {time_text(silence['ended_at'] or silence['ends_at'])}{early}"
+    return f"  silence {silence['id']} of {silenced(silence)}, {until}, by {silence['by']}: {silence['reason']}"
 
 
 def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
@@ -141,6 +173,10 @@ def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str]
 
 
 def _delivery(delivery: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
+    if delivery["state"] == "gathered":
+        return f"{delivery['receiver']}: gathered, told in the next message"
+    if delivery["state"] == "silenced":
+        return f"{delivery['receiver']}: not sent, silenced by silence {delivery['silence_id']}"
     at = f" at {time_text(delivery['sent_at'])}" if delivery["sent_at"] else ""
     error = f": {delivery['last_error']}" if delivery["last_error"] else ""
     due = f"; next at {time_text(delivery['next_attempt_at'])}" if delivery.get("next_attempt_at") else ""

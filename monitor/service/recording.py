@@ -24,6 +24,7 @@ from monitor.core.records import Reason
 from monitor.service.discovery import Replicas
 from monitor.service.jobs import ProbeJob, defer
 from monitor.store import baselines, identities, incidents, outbox, runs, slots, verdicts
+from monitor.store.gathering import Gathering, gathering, take_place
 from monitor.store.replicas import replica_difference
 
 if TYPE_CHECKING:
@@ -252,6 +253,10 @@ class Recorder:
         known = incidents.get_incident(connection, incident_id) or {}
         if transition is life.Transition.RESOLVED:
             verdict = self._pooled(connection, route, rule, run, verdict, incident_id)
+        raised_from = _raised_from(found, known["severity"])
+        gathered = Gathering(now)
+        if transition is life.Transition.UPDATED:
+            gathered = gathering(connection, incident_id, now, self.alerting.gather_for)
         first_bad = None if transition is life.Transition.RESOLVED else verdict.run_ids[0]
         since = runs.run_started_at(connection, verdict.run_ids[0])
         document = incident_event(
@@ -260,13 +265,14 @@ class Recorder:
             route=route.name,
             labels=route.labels,
             severity=known["severity"],
-            raised_from=_raised_from(found, known["severity"]),
+            raised_from=raised_from or gathered.raised_from,
             domain=run.domain,
             rule=rule.name,
             verdict=verdict,
             replica=run.replica,
             source=runs.source_of(run),
             since=since,
+            joins=gathered.joined,
             opened_at=incidents.opened_at(connection, incident_id),
             now=now,
             broken_domains=list(state.domains),
@@ -282,7 +288,9 @@ class Recorder:
             runbook_url=self.alerting.runbook_url,
         )
         receivers = self._receivers(connection, route, incident_id, known["severity"])
-        incidents.add_event(connection, incident_id, transition, document, receivers, now)
+        due_at = now if raised_from is not None else gathered.due_at
+        incidents.add_event(connection, incident_id, transition, document, receivers, now, due_at)
+        take_place(connection, gathered, due_at)
         recorded.transitions.append((incident_id, transition))
 
     def _pooled(

@@ -12,10 +12,12 @@ from monitor.store.schema import (
     baselines,
     bumps,
     deliveries,
+    incident_acts,
     incident_events,
     incidents,
     runs,
     samples,
+    silences,
     slots,
     speedups,
     trips,
@@ -35,8 +37,9 @@ def forget_route(connection: Connection, route: str) -> None:
     its_baselines = select(baselines.c.id).where(baselines.c.route == route)
     connection.execute(delete(deliveries).where(deliveries.c.incident_id.in_(its_incidents)))
     connection.execute(delete(incident_events).where(incident_events.c.incident_id.in_(its_incidents)))
+    connection.execute(delete(incident_acts).where(incident_acts.c.incident_id.in_(its_incidents)))
     connection.execute(delete(verdicts).where(verdicts.c.run_id.in_(its_runs)))
     connection.execute(delete(samples).where(samples.c.run_id.in_(its_runs)))
     connection.execute(delete(baseline_approvals).where(baseline_approvals.c.baseline_id.in_(its_baselines)))
-    for table in (trips, incidents, baselines, bumps, slots, speedups, runs):
+    for table in (trips, incidents, silences, baselines, bumps, slots, speedups, runs):
         connection.execute(delete(table).where(table.c.route == route))

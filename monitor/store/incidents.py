@@ -7,17 +7,19 @@ caused them; a delivery leaves `pending` only when a receiver accepted it or ref
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import insert, select, update
 
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition, Worst
-from monitor.store.outbox import delivery_document, queue_deliveries
+from monitor.store.acts import acts_of
+from monitor.store.outbox import delivery_document, hasten, queue_deliveries
 from monitor.store.schema import deliveries, incident_events, incidents
+from monitor.store.silences import silences_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from sqlalchemy import Connection, Row
 
@@ -73,16 +75,24 @@ def add_event(
     document: Mapping[str, Any],
     receivers: Collection[str],
     now: datetime,
+    due_at: datetime | None = None,
 ) -> int:
-    """Records a transition and queues its delivery to every receiver, both or neither."""
+    """Records a transition and queues its delivery to every receiver, both or neither; `due_at` None: at once.
+
+    A resolution also ends the waiting of what is told before it.
+    """
+    due_at = due_at or now
     values = {
         "incident_id": incident_id,
         "transition": transition.value,
         "document": dict(document),
         "happened_at": now,
+        "due_at": due_at,
     }
     event_id = connection.execute(insert(incident_events).values(values).returning(incident_events.c.id)).scalar_one()
-    queue_deliveries(connection, incident_id, event_id, receivers, now)
+    if transition is Transition.RESOLVED:
+        hasten(connection, incident_id, now)
+    queue_deliveries(connection, incident_id, event_id, receivers, due_at)
     return event_id
 
 
@@ -104,7 +114,9 @@ def list_incidents(
         statement = statement.where(incidents.c.route == route)
     if open_only:
         statement = statement.where(incidents.c.resolved_at.is_(None))
-    return [incident_document(row) for row in connection.execute(statement)]
+    rows = connection.execute(statement).all()
+    acts = acts_of(connection, [row.id for row in rows])
+    return [incident_document(row, acts[row.id]) for row in rows]
 
 
 def get_incident(connection: Connection, incident_id: int) -> dict[str, Any] | None:
@@ -118,8 +130,10 @@ def get_incident(connection: Connection, incident_id: int) -> dict[str, Any] | N
     sent = connection.execute(
         select(deliveries).where(deliveries.c.incident_id == incident_id).order_by(deliveries.c.id)
     ).all()
+    held_by = {d.silence_id for d in sent if d.silence_id is not None}
     return {
-        **incident_document(row),
+        **incident_document(row, acts_of(connection, [incident_id])[incident_id]),
+        "silences": silences_of(connection, held_by, datetime.now(UTC)),
         "events": [
             {
                 "id": event.id,
@@ -133,7 +147,7 @@ def get_incident(connection: Connection, incident_id: int) -> dict[str, Any] | N
     }
 
 
-def incident_document(row: Row[Any]) -> dict[str, Any]:
+def incident_document(row: Row[Any], acts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "id": row.id,
         "route": row.route,
@@ -143,6 +157,7 @@ def incident_document(row: Row[Any]) -> dict[str, Any]:
         "domains": row.domains,
         "opened_at": row.opened_at.isoformat(),
         "resolved_at": None if row.resolved_at is None else row.resolved_at.isoformat(),
+        "acts": list(acts),
     }
 
 

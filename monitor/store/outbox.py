@@ -1,6 +1,7 @@
 """The outbox: one delivery per receiver and incident transition.
 
-Guarantee: a delivery leaves `pending` only when its receiver accepted it or refused it for good.
+Guarantee: a delivery leaves `pending` only when its receiver accepted it or refused it for good, when a silence covers
+it, or when, before anybody tried, a later one took its place that tells the same and more.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, exists, func, or_, select, update
+from sqlalchemy import and_, case, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from monitor.store.schema import deliveries, incident_events, incidents
+from monitor.store.silences import apply_silences
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -50,50 +52,69 @@ def latest_documents(
 ) -> list[tuple[int, dict[str, Any]]]:
     """(incident id, document of its newest transition) of the incidents that this receiver has accepted a message of.
 
-    Those that are open, or were resolved since then.
+    Those that are open, or were resolved since then. What is silenced for the receiver is not told this way either.
     """
     accepted = exists().where(
         deliveries.c.incident_id == incidents.c.id,
         deliveries.c.receiver == receiver,
         deliveries.c.state == "sent",
     )
+    silenced = exists().where(
+        deliveries.c.event_id == incident_events.c.id,
+        deliveries.c.receiver == receiver,
+        deliveries.c.state.in_(("silenced", "gathered")),
+    )
     statement = (
         select(incident_events.c.incident_id, incident_events.c.document)
         .ext(distinct_on(incident_events.c.incident_id))
         .join(incidents, incidents.c.id == incident_events.c.incident_id)
-        .where(accepted, or_(incidents.c.resolved_at.is_(None), incidents.c.resolved_at >= resolved_since))
+        .where(accepted, ~silenced, or_(incidents.c.resolved_at.is_(None), incidents.c.resolved_at >= resolved_since))
         .order_by(incident_events.c.incident_id, incident_events.c.id.desc())
     )
     return [(row.incident_id, row.document) for row in connection.execute(statement)]
 
 
 def outbox_counts(connection: Connection) -> dict[tuple[str, str], int]:
-    """(receiver, state) → deliveries."""
-    statement = select(deliveries.c.receiver, deliveries.c.state, func.count()).group_by(
-        deliveries.c.receiver, deliveries.c.state
-    )
+    """(receiver, state) → deliveries; what waits for domains to join is `gathering`, since nothing holds it up."""
+    waits = and_(deliveries.c.state == "pending", deliveries.c.attempts == 0, deliveries.c.due_at > func.now())
+    state = case((waits, "gathering"), else_=deliveries.c.state).label("state")
+    counted = select(deliveries.c.receiver, state).subquery()
+    statement = select(counted.c.receiver, counted.c.state, func.count()).group_by(counted.c.receiver, counted.c.state)
     return {(row[0], row[1]): row[2] for row in connection.execute(statement)}
 
 
 def queue_deliveries(
-    connection: Connection, incident_id: int, event_id: int, receivers: Collection[str], now: datetime
+    connection: Connection, incident_id: int, event_id: int, receivers: Collection[str], due_at: datetime
 ) -> int:
     """One pending delivery per receiver; those already there stay as they are. Returns how many were new."""
     if not receivers:
         return 0
     rows = [
-        {"event_id": event_id, "incident_id": incident_id, "receiver": name, "state": "pending", "due_at": now}
+        {"event_id": event_id, "incident_id": incident_id, "receiver": name, "state": "pending", "due_at": due_at}
         for name in sorted(receivers)
     ]
     statement = upsert(deliveries).values(rows).on_conflict_do_nothing(index_elements=["event_id", "receiver"])
     return len(connection.execute(statement.returning(deliveries.c.id)).all())
 
 
+def hasten(connection: Connection, incident_id: int, now: datetime) -> None:
+    """What waits for further domains to join waits no longer."""
+    waits = and_(
+        deliveries.c.incident_id == incident_id,
+        deliveries.c.state == "pending",
+        deliveries.c.attempts == 0,
+        deliveries.c.due_at > now,
+    )
+    connection.execute(update(deliveries).where(waits).values(due_at=now))
+
+
 def claim_deliveries(connection: Connection, now: datetime, lease: timedelta, limit: int) -> list[Delivery]:
     """Leases due deliveries to the caller: skipped by other senders until the lease lapses.
 
-    Only the oldest pending delivery of an incident and receiver is due, so that transitions arrive in order.
+    Only the oldest pending delivery of an incident and receiver is due, so that transitions arrive in order. What a
+    silence covers is held back first.
     """
+    apply_silences(connection, now)
     earlier = deliveries.alias("earlier")
     blocked = exists().where(
         earlier.c.incident_id == deliveries.c.incident_id,
@@ -146,6 +167,7 @@ def delivery_document(row: Row[Any]) -> dict[str, Any]:
         "last_error": row.last_error,
         "next_attempt_at": row.due_at.isoformat() if row.state == "pending" else None,
         "sent_at": None if row.sent_at is None else row.sent_at.isoformat(),
+        "silence_id": row.silence_id,
     }
 
 

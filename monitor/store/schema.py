@@ -283,8 +283,37 @@ incident_events = Table(
     Column("transition", Text, nullable=False),
     Column("document", JSONB, nullable=False),
     _time("happened_at"),
+    _time("due_at", nullable=True),
 )
 Index("ix_incident_events_incident_id", incident_events.c.incident_id)
+
+incident_acts = Table(
+    "incident_acts",
+    metadata,
+    _id(),
+    Column("incident_id", BigInteger, ForeignKey("incidents.id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("done_by", Text, nullable=False),
+    Column("text", Text),
+    _time("done_at"),
+    comment="What people did about an incident: acknowledgements and notes.",
+)
+Index("ix_incident_acts_incident_id", incident_acts.c.incident_id)
+
+silences = Table(
+    "silences",
+    metadata,
+    _id(),
+    Column("created_by", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    _time("created_at"),
+    _time("ends_at"),
+    Column("route", Text),
+    Column("labels", JSONB, nullable=False),
+    Column("severity", Text),
+    _time("ended_at", nullable=True),
+    Column("ended_by", Text),
+)
 
 deliveries = Table(
     "deliveries",
@@ -299,6 +328,7 @@ deliveries = Table(
     _time("lease_until", nullable=True),
     Column("last_error", Text),
     _time("sent_at", nullable=True),
+    Column("silence_id", BigInteger, ForeignKey("silences.id"), comment="It holds the message, or held it."),
     UniqueConstraint("event_id", "receiver"),
 )
 Index(
@@ -307,6 +337,7 @@ Index(
     postgresql_where=text("state = 'pending'"),
 )
 Index("ix_deliveries_incident_id", deliveries.c.incident_id)
+Index("ix_deliveries_silenced", deliveries.c.incident_id, postgresql_where=text("state = 'silenced'"))
 
 sweeps = Table(
     "sweeps",

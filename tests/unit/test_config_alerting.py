@@ -48,6 +48,12 @@ def test_an_empty_routing_that_would_silence_everyone_is_refused() -> None:
     assert refusal(routing=[])[0] == ("routing",)
 
 
+def test_joining_domains_are_gathered_for_minutes_and_never_for_more_than_an_hour() -> None:
+    assert alerting().gather_for == timedelta(minutes=5)
+    assert alerting(gather_for="30s").gather_for == timedelta(seconds=30)
+    assert refusal(gather_for="61m")[0] == ("gather_for",)
+
+
 def test_an_unknown_receiver_is_refused_with_those_there_are() -> None:
     assert refusal(routing=[{"receiver": "pager"}]) == (
         ("routing",),

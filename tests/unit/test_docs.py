@@ -27,7 +27,7 @@ from monitor.engines.failures import ADVICE
 from monitor.exchange import profile
 from monitor.probing import outcome
 from monitor.service import prober
-from monitor.store import baselines, history, incidents, outbox, references
+from monitor.store import acts, baselines, history, incidents, outbox, references, silences
 from monitor.store.runs import run_document
 from monitor.store.snapshot import Snapshot
 from monitor.web.metrics import render
@@ -118,6 +118,8 @@ def keys_of(function: Callable[..., object]) -> set[str]:
         incidents.incident_document,
         incidents.get_incident,
         outbox.delivery_document,
+        acts._document,
+        silences.silence_document,
         incident_event,
         closed_event,
         Speedup.as_dict,

@@ -48,7 +48,7 @@ def test_every_position_takes_the_same_width(shares: list[float]) -> None:
     assert {len(part) for part in survival_text(shares).split(" ")} == {3}
 
 
-def test_a_timeline_shows_every_message_as_it_was_sent_and_what_became_of_it() -> None:
+def test_a_timeline_shows_every_message_as_it_was_sent_what_became_of_it_and_what_people_did() -> None:
     told = {"receiver": "hook", "state": "sent", "attempts": 2, "sent_at": "10:12", "last_error": None}
     failing = {
         "receiver": "console",
@@ -71,14 +71,33 @@ def test_a_timeline_shows_every_message_as_it_was_sent_and_what_became_of_it() -
             },
             {"happened_at": "12:16", "transition": "resolved", "text": "RESOLVED …", "deliveries": []},
         ],
+        "silences": [
+            {
+                "id": 3,
+                "route": "chat-prod",
+                "labels": {"team": "chat"},
+                "severity": None,
+                "by": "ann",
+                "reason": "rollout",
+                "ends_at": "14:00",
+                "ended_at": None,
+            }
+        ],
+        "acts": [
+            {"done_at": "10:14", "kind": "acknowledged", "by": "ann", "text": None},
+            {"done_at": "12:40", "kind": "note", "by": "bob", "text": "a bad template"},
+        ],
     }
     assert timeline(incident, lambda time: f"{time} UTC") == (
         "  coding: page by drop; at worst -20.0%, 1.92 of 2.40 (runs 31, 33); joined 10:11 UTC; left 12:16 UTC\n"
         "  math: warning by slip; still broken\n"
+        "  silence 3 of route chat-prod, label team=chat, until 14:00 UTC, by ann: rollout\n"
         "\n10:11 UTC  opened\nPAGE …\n  evidence …\n"
         "  told       console: pending, 1 attempt: alerts:9000: HTTP 500; next at 10:13 UTC\n"
         "  told       hook: sent at 10:12 UTC, 2 attempts\n"
-        "\n12:16 UTC  resolved\nRESOLVED …"
+        "\n10:14 UTC  acknowledged by ann\n"
+        "\n12:16 UTC  resolved\nRESOLVED …\n"
+        "\n12:40 UTC  note by bob: a bad template"
     )
 
 

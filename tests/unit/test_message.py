@@ -63,6 +63,7 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
         "replica": "http://vllm-0:8000",
         "source": "request",
         "since": START,
+        "joins": {},
         "opened_at": START + timedelta(minutes=11),
         "now": START + timedelta(minutes=11),
         "broken_domains": ["coding"],
@@ -145,6 +146,62 @@ def test_an_updated_incident_names_the_domain_that_broke_now() -> None:
     )
 
 
+def fallen(change: float, value: float, *run_ids: int) -> dict[str, Any]:
+    worst = {**WORST, "change": change, "value": value, "run_ids": list(run_ids), "source": "request"}
+    return {**CODING, "worst": worst}
+
+
+def test_domains_that_joined_together_are_told_in_one_message_with_their_worst_figures_worst_first() -> None:
+    document = event(
+        Transition.UPDATED,
+        confirmed(),
+        domain="qa",
+        since=START + timedelta(minutes=2),
+        joins={"math": START.isoformat(), "writing": (START + timedelta(minutes=1)).isoformat()},
+        broken_domains=["coding", "math", "qa", "writing"],
+        involved={
+            "coding": CODING,
+            "math": fallen(-0.2, 1.92, 31, 33, 34),
+            "qa": fallen(-0.21, 1.9, 32, 35, 36),
+            "writing": {**fallen(-0.35, 1.56, 37, 38, 39), "rule": "acceptance-slip"},
+        },
+        other_changes={"coding": -0.23, "math": -0.2, "writing": -0.35, "rag": -0.01},
+        configured_domains=["coding", "math", "qa", "writing", "rag"],
+        external_url=None,
+    )
+    assert list(document["joined"]) == ["math", "qa", "writing"]
+    assert document["text"] == (
+        "PAGE, NOW ALSO chat-prod · writing, qa, math: acceptance length of writing, the worst, 1.56 by request, "
+        "35% below its baseline 2.40, since 2026-03-02 10:00:00 UTC\n"
+        "  joined     writing, at worst -35.0% (1.56 of 2.40 by request, runs 37-39)\n"
+        "             qa, at worst -21.0% (1.90 of 2.40 by request, runs 32, 35, 36)\n"
+        "             math, at worst -20.0% (1.92 of 2.40 by request, runs 31, 33, 34)\n"
+        "  rule       acceptance-slip, acceptance-drop\n"
+        "  changed    drafter org/drafter → org/other; k 3 → 5, noticed 2026-03-02 09:58:20 UTC on\n"
+        "             http://vllm-0:8000\n"
+        "  others     coding -23.0%, rag -1.0%\n"
+        "  next       specwatch incidents 12\n"
+        "             specwatch history chat-prod --since 24h\n"
+        "             if the change above is yours: roll it back, or approve a new baseline\n"
+        "  runbook    https://wiki.example.com/specwatch"
+    )
+
+
+def test_of_many_domains_the_first_line_names_some_and_the_text_all() -> None:
+    names = [f"domain-{number:02}" for number in range(10)]
+    joins = dict.fromkeys(names[:-1], START.isoformat())
+    involved = {name: fallen(-0.2, 1.92, 36) for name in names}
+    told = event(Transition.UPDATED, confirmed(), domain=names[-1], joins=joins, involved=involved)
+    assert told["summary"].startswith(
+        "PAGE, NOW ALSO chat-prod · domain-00, domain-01, domain-02 and 7 more: acceptance length of domain-00"
+    )
+    assert all(f" {name}, at worst -20.0%" in told["text"] for name in names)
+    ended = event(Transition.RESOLVED, well(), domain=names[0], involved=involved)
+    assert ended["joined"] == {}
+    assert ended["summary"].startswith("RESOLVED chat-prod · domain-00, domain-01, domain-02 and 7 more: ")
+    assert all(f"{name}, at worst -20.0%" in " ".join(ended["text"].split()) for name in names)
+
+
 def test_a_resolved_incident_says_how_it_stands_how_long_it_lasted_and_what_it_was_and_advises_no_rollback() -> None:
     document = event(
         Transition.RESOLVED,
@@ -155,8 +212,8 @@ def test_a_resolved_incident_says_how_it_stands_how_long_it_lasted_and_what_it_w
         other_changes={},
     )
     assert document["text"] == (
-        "RESOLVED chat-prod · coding: acceptance length is back at 2.40 by request, level with its baseline 2.40, "
-        "after 2 h 5 min\n"
+        "RESOLVED chat-prod · coding, math: acceptance length of coding, the last to heal, is back at 2.40 by request, "
+        "level with its baseline 2.40, after 2 h 5 min\n"
         "  evidence   0.0% (95 % interval -2.5% to +2.6%) in geometric means over 24 prompts, runs 41, 42,\n"
         "             baseline 7, source request\n"
         "  rule       acceptance-drop: acceptance_length down 15%; replica http://vllm-0:8000\n"
@@ -242,6 +299,7 @@ def test_the_document_holds_everything_a_receiver_may_show() -> None:
         "replica": "http://vllm-0:8000",
         "source": "request",
         "since": "2026-03-02T10:00:00+00:00",
+        "joined": {"coding": "2026-03-02T10:00:00+00:00"},
         "opened_at": "2026-03-02T10:11:00+00:00",
         "happened_at": "2026-03-02T10:11:00+00:00",
         "last_good_run": LAST_GOOD,
