@@ -2,10 +2,11 @@
 
     python benchmarks/judge_error_rates.py [--trials 10000] [--looks 3000000] [--seed 1]
 
-The noise is that of docs/statistics.md, stated at `Noise` in monitor/core/noise.py. Shares are over `--trials` baselines,
-each with five probes in a row. False alarms are counted over `--looks` looks with an ordinary shock and a tenth as many
-with a rare one, weighed by their shares; each has the bound that holds with 95 % confidence. 41 route-years of looks,
-2.7 million, bound the rate by 0.1 when none of them pages. Ends with 1 when a promise does not hold by its bound.
+The noise is that of docs/statistics.md, stated at `Noise` in monitor/core/noise.py. Shares are over `--trials`
+baselines, each with five probes in a row. False alarms are counted over `--looks` looks with an ordinary shock and a
+tenth as many with a rare one, weighed by their shares; each has the bound that holds with 95 % confidence. 41
+route-years of looks, 2.7 million, bound the rate by 0.1 when none of them pages. Ends with 1 when a promise does not
+hold by its bound.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""How often a rule is wrong under a stated noise: simulated looks, decided by the judge that decides the real ones. Pure.
+"""How often a rule is wrong under a stated noise: simulated looks, decided by the judge that decides real ones. Pure.
 
-A look is one scheduled run with the two confirmation runs that it causes when it trips. Differences between prompts drop
-out by pairing, so lengths are 1 before noise; the bound of acceptance lengths at 1 is not modelled.
+A look is one scheduled run with the two confirmation runs that it causes when it trips. Differences between prompts
+drop out by pairing, so lengths are 1 before noise; the bound of acceptance lengths at 1 is not modelled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Logs = NDArray[np.float32]
+    Logs = NDArray[np.floating[Any]]
 
 METRIC = "acceptance_length"
 BASELINE_RUNS = 10
@@ -63,13 +63,14 @@ class Noise:
 
     def shocks(self, shape: tuple[int, ...], generator: np.random.Generator) -> Logs:
         rare = generator.random(shape) < self.rare_share
-        found: Logs = generator.standard_normal(shape, dtype=np.float32) * np.where(rare, self.rare_sd, self.run_sd)
-        return found.astype(np.float32)
+        sizes = np.where(rare, np.float32(self.rare_sd), np.float32(self.run_sd))
+        found: Logs = generator.standard_normal(shape, dtype=np.float32) * sizes
+        return found
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a route's owner sets: prompts per domain, runs in the baseline, the drop that pages and the one that warns."""
+    """What a route's owner sets: prompts per domain, runs in the baseline, the drops that page and that warn."""
 
     prompts: int = 24
     page_drop: float = 0.15

@@ -1,4 +1,4 @@
-"""How often the shipped rules are wrong, by simulation of the product's own judge. Seeded, so that it fails or never does.
+"""How often the shipped rules are wrong, by simulation of the product's own judge. Seeded: it fails or never does.
 
 The noise is that of docs/statistics.md: per prompt and run 10 % (Student t5), a shock common to all prompts of a run of
 1.5 % (5 % in one run of a hundred), baselines of 10 runs, 24 prompts. A band holds when its confidence bound does.
@@ -23,7 +23,7 @@ from monitor.core.noise import (
     false_rates,
     outcomes,
 )
-from tests.factories import COMPARABILITY, make_reference
+from tests.factories import make_reference
 
 LOOKS_PER_YEAR = 5 * 365 * 24 * 60 / 40
 """Of a route with five domains probed every 40 minutes: 65,700."""
