@@ -50,7 +50,8 @@ def false_alarms(looks: int, generator: np.random.Generator) -> bool:
     print("| --- | --- | --- | --- | --- |")
     bounds = []
     for persistence in PERSISTENCES:
-        found = false_rates(Noise(persistence=persistence), Setting(), LOOKS_PER_YEAR, looks, generator)
+        cases = [(Noise(persistence=persistence), Setting())]
+        found = false_rates(cases, LOOKS_PER_YEAR, looks, generator)
         page, warning = found[PAGED], found[WARNED]
         figures = (page.per_year, page.at_most, warning.per_year, warning.at_most)
         print(f"| {persistence:.0%} | {' | '.join(f'{figure:.3f}' for figure in figures)} |")

@@ -17,7 +17,7 @@ from monitor.core.judge import Candidate, Comparability, Line, Outcome, Referenc
 from monitor.core.statistics import baseline_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -76,12 +76,13 @@ class Setting:
     page_drop: float = 0.15
     warn_drop: float | None = 0.10
     baseline_runs: int = BASELINE_RUNS
+    metric: str = METRIC
 
     @cached_property
     def lines(self) -> dict[int, Line]:
         """Line by what it leads to, the severer first."""
-        found = {PAGED: Line(METRIC, self.page_drop)}
-        return found if self.warn_drop is None else {**found, WARNED: Line(METRIC, self.warn_drop)}
+        found = {PAGED: Line(self.metric, self.page_drop)}
+        return found if self.warn_drop is None else {**found, WARNED: Line(self.metric, self.warn_drop)}
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,17 @@ class Rate:
     per_year: float
     at_most: float
 
+    def as_dict(self) -> dict[str, float]:
+        return {"per_year": self.per_year, "at_most": self.at_most}
+
 
 def outcomes(
     noise: Noise, setting: Setting, drop: float, baselines: int, looks: int, generator: np.random.Generator
 ) -> NDArray[np.int8]:
-    """QUIET, WARNED or PAGED by baseline and look, when values have fallen by `drop` since the baseline was made."""
+    """QUIET, WARNED or PAGED by baseline and look, when values have fallen by `drop` since the baseline was made.
+
+    Looks after the first that pages are QUIET: the incident is open.
+    """
     at_once = max(1, LOOKS_AT_ONCE // looks)
     sizes = [min(at_once, baselines - begun) for begun in range(0, baselines, at_once)]
     return np.concatenate([_batch(noise, noise, setting, drop, size, looks, generator) for size in sizes])
@@ -107,43 +114,44 @@ def detection(found: NDArray[np.int8], least: int = PAGED, probes: int = 1) -> f
 
 
 def false_rates(
-    noise: Noise,
-    setting: Setting,
-    looks_per_year: float,
-    looks: int,
-    generator: np.random.Generator,
+    cases: Sequence[tuple[Noise, Setting]], looks_per_year: float, looks: int, generator: np.random.Generator
 ) -> dict[int, Rate]:
-    """Rates of WARNED and of PAGED when nothing changed, from `looks` looks with an ordinary shock and a tenth as many
-    with a rare one, each weighed by its share.
+    """Rates of WARNED and of PAGED when nothing changed, of domains that share `looks_per_year` equally.
 
-    Counting both kinds apart is exact, and sees what rare shocks do ten times as often as they come. The bound adds
-    Clopper and Pearson's of the two kinds, each at half the error.
+    From `looks` looks with an ordinary shock and a tenth as many with a rare one, each weighed by its share, which is
+    the first case's. Counting both kinds apart is exact, and sees what rare shocks do ten times as often as they come.
+    The bound adds Clopper and Pearson's of the two kinds, each at half the error.
     """
+    rare_share = cases[0][0].rare_share
     counts = [
-        (share, size, _counts(noise, replace(noise, rare_share=rare), setting, size, generator))
-        for share, rare, size in ((1 - noise.rare_share, 0.0, looks), (noise.rare_share, 1.0, max(looks // 10, 1)))
+        (share, *_counts(cases, rare, size, generator))
+        for share, rare, size in ((1 - rare_share, 0.0, looks), (rare_share, 1.0, max(looks // 10, 1)))
     ]
     return {
         level: Rate(
-            looks_per_year * sum(share * found[level] / size for share, size, found in counts),
-            looks_per_year * sum(share * at_most(found[level], size) for share, size, found in counts),
+            looks_per_year * sum(share * found[level] / size for share, found, size in counts),
+            looks_per_year * sum(share * at_most(found[level], size) for share, found, size in counts),
         )
         for level in (WARNED, PAGED)
     }
 
 
 def _counts(
-    noise: Noise, first: Noise, setting: Setting, looks: int, generator: np.random.Generator
-) -> Mapping[int, int]:
+    cases: Sequence[tuple[Noise, Setting]], rare: float, looks: int, generator: np.random.Generator
+) -> tuple[Mapping[int, int], int]:
+    """Looks by what they led to, and how many there were: each case at least its share of `looks`, a share `rare` of
+    them with a rare shock."""
     found = {WARNED: 0, PAGED: 0}
-    per_baseline = min(LOOKS_PER_BASELINE, looks)
     at_once = LOOKS_AT_ONCE // LOOKS_PER_BASELINE
-    baselines = math.ceil(looks / per_baseline)
-    for begun in range(0, baselines, at_once):
-        batch = _batch(noise, first, setting, 0.0, min(at_once, baselines - begun), per_baseline, generator)
-        for level in found:
-            found[level] += int((batch == level).sum())
-    return found
+    baselines = math.ceil(looks / LOOKS_PER_BASELINE / len(cases))
+    for noise, setting in cases:
+        first = replace(noise, rare_share=rare)
+        for begun in range(0, baselines, at_once):
+            size = min(at_once, baselines - begun)
+            batch = _batch(noise, first, setting, 0.0, size, LOOKS_PER_BASELINE, generator)
+            for level in found:
+                found[level] += int((batch == level).sum())
+    return found, baselines * LOOKS_PER_BASELINE * len(cases)
 
 
 def at_most(events: int, trials: int) -> float:
@@ -179,6 +187,8 @@ def _batch(
         for look in np.flatnonzero(past[baseline]):
             confirmed = _confirmations(noise, setting, float(shocks[baseline, look]), fallen, generator)
             found[baseline, look] = decide(probes[baseline, look], confirmed, reference, setting)
+            if drop and found[baseline, look] == PAGED:
+                break
     return found
 
 

@@ -35,14 +35,14 @@ def generator(seed: int) -> np.random.Generator:
 
 def test_false_pages_are_at_most_a_tenth_per_route_and_year() -> None:
     """41 route-years of looks are enough for a bound of 0.1 when not one of them pages; hence their number."""
-    rate = false_rates(Noise(), Setting(), LOOKS_PER_YEAR, 2_700_000, generator(0))[PAGED]
+    rate = false_rates([(Noise(), Setting())], LOOKS_PER_YEAR, 2_700_000, generator(0))[PAGED]
     assert rate.per_year == 0
     assert rate.at_most <= 0.1
 
 
 def test_a_disturbance_that_stays_until_the_confirmations_costs_what_the_documents_say() -> None:
     """That is why confirmations are spaced: no number of runs within one disturbance tells it from a drop."""
-    rates = false_rates(Noise(persistence=1.0), Setting(), LOOKS_PER_YEAR, 500_000, generator(1))
+    rates = false_rates([(Noise(persistence=1.0), Setting())], LOOKS_PER_YEAR, 500_000, generator(1))
     assert 0.2 < rates[PAGED].per_year < 0.9
     assert 8 < rates[WARNED].per_year < 16
 
