@@ -121,7 +121,7 @@ def _document(route: Route, domains: Sequence[_Domain], looks: int) -> dict[str,
     import numpy as np
 
     from monitor.core.noise import PAGED, WARNED
-    from monitor.core.promises import detections, keeping_settings, promises, route_false_rates
+    from monitor.core.promises import detections, keeping_settings, loudest, promises, route_false_rates
 
     generator = np.random.default_rng(SEED)
     cases = [domain.case for domain in domains if domain.case is not None]
@@ -145,6 +145,7 @@ def _document(route: Route, domains: Sequence[_Domain], looks: int) -> dict[str,
         "false_warnings": rates[WARNED].as_dict(),
         "false_pages_if_shocks_stay": staying[PAGED].as_dict(),
         "promises": promises(),
+        "settings_domain": next(domain.name for domain in domains if domain.case is loudest(cases)),
         "settings": list(keeping_settings(cases, looks_per_year, generator)),
     }
 
@@ -166,10 +167,15 @@ def _domain_document(domain: _Domain) -> dict[str, Any]:
 
 def _print(document: Mapping[str, Any]) -> None:
     rows = document["domains"]
+    click.echo(
+        f"route {document['route']}, a run of each domain every {document['every_seconds'] / 60:g} min: "
+        f"{document['looks_per_year']:,.0f} a year\n"
+    )
     print_table([row for row in rows if row["missing"] is None], _columns())
     click.echo(
-        "\nSpreads are standard deviations of one prompt, and of whole runs beyond that. 'neighbours': correlation of\n"
-        "runs one period apart. Drops: chance of a page at the first probe / within three."
+        "\nSpreads are standard deviations of one prompt, and of whole runs beyond that.\n"
+        "'neighbours': correlation of runs one period apart. Under true drops: the chance of a\n"
+        "page at the first probe / within three."
     )
     for row in rows:
         if row["missing"] is not None:
@@ -183,12 +189,13 @@ def _print(document: Mapping[str, Any]) -> None:
 def _print_settings(document: Mapping[str, Any]) -> None:
     promised = document["promises"]
     click.echo(
-        f"\n{change(-promised['drop'], 0)} paged at the first probe in {promised['paged_at_first']:.0%}, with at most "
-        f"{promised['false_pages_per_year']:g} false pages a year:"
+        f"\n{change(-promised['drop'], 0)} is paged at the first probe in {promised['paged_at_first']:.0%}, with "
+        f"{promised['false_pages_per_year']:g} false pages a year or fewer,\n"
+        f"on {document['settings_domain']}, which spreads most, by estimates:"
     )
     for setting in document["settings"]:
         click.echo(
-            f"  drop {setting['drop']:.0%}: {count(setting['prompts'], 'prompt')} or more a domain "
+            f"  drop {setting['drop']:.0%}: {count(setting['prompts'], 'prompt')} or more "
             f"({setting['paged_at_first']:.1%}; {setting['false_pages_per_year']:.2f} false pages a year)"
         )
     if not document["settings"]:

@@ -73,14 +73,19 @@ def route_false_rates(
     return false_rates(pairs, looks_per_year, looks, generator)
 
 
+def loudest(cases: Sequence[Case]) -> Case:
+    """The domain that spreads most: settings that keep the promises on it keep them on all."""
+    return max(cases, key=lambda case: case.error)
+
+
 def keeping_settings(
     cases: Sequence[Case], looks_per_year: float, generator: np.random.Generator
 ) -> Iterator[dict[str, Any]]:
-    """For every drop tried, the fewest prompts that keep both promises on the domain that spreads most.
+    """For every drop tried, the fewest prompts that keep both promises on the loudest domain, by estimates.
 
     A drop that no number of prompts tried keeps them with is left out.
     """
-    worst = max(cases, key=lambda case: case.error)
+    worst = loudest(cases)
     for drop in TRIED_DROPS:
         setting = replace(worst.setting, page_drop=drop, warn_drop=None)
         fewest = _fewest_prompts(replace(worst, setting=setting), looks_per_year, generator)
