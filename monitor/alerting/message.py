@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from monitor.core.judge import Verdict
     from monitor.core.replicas import ReplicaDifference
 
-METRIC_NAMES = {"acceptance_length": "acceptance length", "tokens_per_step": "tokens per step"}
+METRIC_NAMES = {
+    "acceptance_length": "acceptance length",
+    "tokens_per_step": "tokens per step",
+    "first_position_survival": "first-position survival",
+}
 RUNBOOK = "docs/alerts.md of Specwatch, “What to do”"
 """Where to read on when alerting.yaml names no runbook_url."""
 
@@ -151,6 +155,9 @@ def _alarm(document: Mapping[str, Any]) -> str:
     also = ", NOW ALSO" if document["transition"] == Transition.UPDATED.value else ""
     head = f"{document['severity'].upper()}{also} {document['route']} · {document['domain']}"
     metric = METRIC_NAMES[verdict["metric"]]
+    if verdict["below"] is not None:
+        dead = "the drafter proposes nothing the target accepts"
+        return f"{head}: {metric} {_share(verdict)}: {dead}, since {clock(document['since'])}"
     return f"{head}: {metric} {_against_baseline(verdict)}, since {clock(document['since'])}"
 
 
@@ -158,7 +165,13 @@ def _resolution(document: Mapping[str, Any]) -> str:
     verdict = document["verdict"]
     head = f"RESOLVED {document['route']} · {document['domain']}"
     metric = METRIC_NAMES[verdict["metric"]]
+    if verdict["below"] is not None:
+        return f"{head}: {metric} is back at {_share(verdict)}, after {_lasted(document)}"
     return f"{head}: {metric} is back at {_against_baseline(verdict)}, after {_lasted(document)}"
+
+
+def _share(verdict: Mapping[str, Any]) -> str:
+    return f"{verdict['value']:.0%}{by_source(verdict['source'])}"
 
 
 def _against_baseline(verdict: Mapping[str, Any]) -> str:
@@ -202,6 +215,8 @@ def _resolved_lines(document: Mapping[str, Any]) -> list[str]:
 
 def _evidence_lines(document: Mapping[str, Any]) -> list[str]:
     verdict = document["verdict"]
+    if verdict["below"] is not None:
+        return _floor_lines(document, verdict)
     low, high = verdict["change_interval"]
     return [
         *labelled(
@@ -213,6 +228,21 @@ def _evidence_lines(document: Mapping[str, Any]) -> list[str]:
         *labelled(
             "rule",
             f"{document['rule']}: {verdict['metric']} down {verdict['drop'] * 100:g}%; replica {document['replica']}",
+        ),
+    ]
+
+
+def _floor_lines(document: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
+    return [
+        *labelled(
+            "evidence",
+            f"{verdict['value']:.1%} of steps had their first draft token accepted, pooled over "
+            f"{these_runs(verdict['run_ids'])} of {verdict['prompts']} prompts, source {document['source']}",
+        ),
+        *labelled(
+            "rule",
+            f"{document['rule']}: {verdict['metric']} below {verdict['below'] * 100:g}%, whatever the baseline; "
+            f"replica {document['replica']}",
         ),
     ]
 
@@ -245,6 +275,8 @@ def _last_good(document: Mapping[str, Any]) -> str:
     good, baseline = document["last_good_run"], document["baseline_runs"]
     if good is not None:
         return f"run {good['run_id']} at {clock(good['finished_at'])}"
+    if document["verdict"]["below"] is not None:
+        return "none that this rule has judged"
     if baseline is None:
         return "none since its baseline was approved"
     runs, until = these_runs(baseline["run_ids"]), clock(baseline["finished_at"])

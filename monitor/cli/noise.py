@@ -103,7 +103,7 @@ def _rules(route: Route, domain: str, rules: Sequence[Rule]) -> tuple[Rule | Non
     """The most sensitive rule that pages for the domain, and the one that warns by the same metric."""
     from monitor.service.recording import applies
 
-    own = sorted((rule for rule in rules if applies(rule, route, domain)), key=lambda rule: rule.drop)
+    own = sorted((r for r in rules if r.drop is not None and applies(r, route, domain)), key=lambda r: r.drop or 0)
     page = next((rule for rule in own if rule.severity == "page"), None)
     if page is None:
         return None, None
@@ -113,6 +113,7 @@ def _rules(route: Route, domain: str, rules: Sequence[Rule]) -> tuple[Rule | Non
 def _setting(prompts: int, page: Rule, warn: Rule | None, baseline_runs: int | None) -> Any:
     from monitor.core.noise import BASELINE_RUNS, Setting
 
+    assert page.drop is not None, "rules without a drop are passed over"
     return Setting(prompts, page.drop, None if warn is None else warn.drop, baseline_runs or BASELINE_RUNS, page.metric)
 
 

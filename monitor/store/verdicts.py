@@ -29,7 +29,7 @@ class Trip:
     domain: str
     rules: tuple[str, ...]
     run_id: int
-    baseline_id: int
+    baseline_id: int | None
     confirmations_queued: int
 
 
@@ -83,7 +83,7 @@ def open_trip(
     domain: str,
     rules: Sequence[str],
     run_id: int,
-    baseline_id: int,
+    baseline_id: int | None,
     opened_at: datetime,
 ) -> int | None:
     """A pending trip, or None when this route and domain already wait for confirmation."""
@@ -192,7 +192,7 @@ def last_changes(connection: Connection, route: str, rule: str) -> dict[str, flo
         .where(runs.c.id >= func.coalesce(bump, 0))
         .order_by(runs.c.domain, runs.c.id.desc(), verdicts.c.id.desc())
     )
-    return {row.domain: row.change for row in connection.execute(statement)}
+    return {row.domain: row.change for row in connection.execute(statement) if row.change is not None}
 
 
 def expire_trips(connection: Connection, opened_before: datetime, now: datetime) -> int:

@@ -399,6 +399,86 @@ def test_a_rule_judges_only_the_routes_and_domains_it_is_for(database: Database)
     assert [name for name, _ in story.run(route="batch").verdicts] == ["all", "elsewhere"]
 
 
+# -- absolute rules
+
+DEAD = 1.01
+"""An acceptance length of which one step in a hundred had its first draft token accepted."""
+
+
+def with_floor(database: Database) -> Story:
+    rules = [
+        {"name": "drop", "drop": "15%"},
+        {"name": "dead", "metric": "first_position_survival", "below": "5%"},
+    ]
+    return Story(database, make_config(alerting=make_alerting(rules=rules)))
+
+
+def test_a_dead_drafter_pages_before_there_is_a_baseline(database: Database) -> None:
+    story = with_floor(database)
+    assert outcomes(story.run(DEAD)) == [Outcome.INVALID, Outcome.TRIPPED]
+    assert story.confirm(DEAD).transitions == []
+    [(incident_id, transition)] = story.confirm(DEAD).transitions
+    incident = story.get_incident(incident_id)
+    assert transition is Transition.OPENED
+    assert (incident["severity"], incident["domains"][DOMAIN]["rule"]) == ("page", "dead")
+    event = incident["events"][0]
+    assert event["summary"] == (
+        "PAGE chat-prod · coding: first-position survival 1% by request: the drafter proposes nothing the target "
+        "accepts, since 2026-03-02 10:00:00 UTC"
+    )
+    assert "1.0% of steps had their first draft token accepted, pooled over runs 1-3 of 24 prompts" in " ".join(
+        event["text"].split()
+    )
+    assert "dead: first_position_survival below 5%, whatever the baseline" in event["text"]
+    assert {delivery["receiver"] for delivery in event["deliveries"]} == BOTH
+
+
+def test_a_dead_drafter_is_seen_where_no_drop_can_be(database: Database) -> None:
+    story = with_floor(database)
+    story.baseline(1.12)
+    story.run(DEAD)
+    story.confirm(DEAD)
+    [(incident_id, _)] = story.confirm(DEAD).transitions
+    assert story.get_incident(incident_id)["domains"][DOMAIN]["rule"] == "dead"
+
+
+def test_where_a_drop_trips_too_the_dead_drafter_is_told_and_heals_only_with_the_drop(database: Database) -> None:
+    story = with_floor(database)
+    story.baseline()
+    story.run(DEAD)
+    story.confirm(DEAD)
+    [(incident_id, _)] = story.confirm(DEAD).transitions
+    assert story.get_incident(incident_id)["domains"][DOMAIN]["rule"] == "dead"
+    for _ in range(3):  # alive again, and far below its baseline
+        assert story.run(1.5).transitions == []
+    story.run()
+    [(healed, transition)] = story.run().transitions
+    assert (healed, transition) == (incident_id, Transition.RESOLVED)
+    assert story.count("incidents") == 1
+    summary = story.get_incident(incident_id)["events"][-1]["summary"]
+    assert summary.startswith("RESOLVED chat-prod · coding: first-position survival is back at 100% by request, after ")
+
+
+def test_a_drafter_that_is_alive_at_its_confirmation_pages_nobody(database: Database) -> None:
+    story = with_floor(database)
+    story.run(DEAD)
+    story.confirm(DEAD)
+    assert story.confirm(1.3).transitions == []
+    assert (story.trip()[0], story.count("incidents")) == ("not_confirmed", 0)
+
+
+def test_invalid_runs_neither_confirm_nor_heal_a_dead_drafter(database: Database) -> None:
+    story = with_floor(database)
+    assert outcomes(story.run(DEAD, invalid_reason="busy")) == [Outcome.INVALID] * 2
+    story.run(DEAD)
+    story.confirm(DEAD, invalid_reason="busy")
+    story.confirm(DEAD)
+    [(incident_id, _)] = story.confirm(DEAD).transitions
+    for _ in range(3):
+        assert story.run(WELL, invalid_reason="busy").transitions == []
+    assert story.get_incident(incident_id)["state"] == "open"
+
+
 # -- resolving
 
 
