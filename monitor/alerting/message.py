@@ -155,7 +155,7 @@ def _alarm(document: Mapping[str, Any]) -> str:
     also = ", NOW ALSO" if document["transition"] == Transition.UPDATED.value else ""
     head = f"{document['severity'].upper()}{also} {document['route']} · {document['domain']}"
     metric = METRIC_NAMES[verdict["metric"]]
-    if verdict["below"] is not None:
+    if verdict.get("below") is not None:
         dead = "the drafter proposes nothing the target accepts"
         return f"{head}: {metric} {_share(verdict)}: {dead}, since {clock(document['since'])}"
     return f"{head}: {metric} {_against_baseline(verdict)}, since {clock(document['since'])}"
@@ -165,7 +165,7 @@ def _resolution(document: Mapping[str, Any]) -> str:
     verdict = document["verdict"]
     head = f"RESOLVED {document['route']} · {document['domain']}"
     metric = METRIC_NAMES[verdict["metric"]]
-    if verdict["below"] is not None:
+    if verdict.get("below") is not None:
         return f"{head}: {metric} is back at {_share(verdict)}, after {_lasted(document)}"
     return f"{head}: {metric} is back at {_against_baseline(verdict)}, after {_lasted(document)}"
 
@@ -215,7 +215,7 @@ def _resolved_lines(document: Mapping[str, Any]) -> list[str]:
 
 def _evidence_lines(document: Mapping[str, Any]) -> list[str]:
     verdict = document["verdict"]
-    if verdict["below"] is not None:
+    if verdict.get("below") is not None:
         return _floor_lines(document, verdict)
     low, high = verdict["change_interval"]
     return [
@@ -275,7 +275,7 @@ def _last_good(document: Mapping[str, Any]) -> str:
     good, baseline = document["last_good_run"], document["baseline_runs"]
     if good is not None:
         return f"run {good['run_id']} at {clock(good['finished_at'])}"
-    if document["verdict"]["below"] is not None:
+    if document["verdict"].get("below") is not None:
         return "none that this rule has judged"
     if baseline is None:
         return "none since its baseline was approved"
