@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, func, insert, or_, select, update
+from sqlalchemy import and_, func, insert, or_, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -97,7 +97,9 @@ def open_trip(
         "confirmations_queued": 0,
         "opened_at": opened_at,
     }
-    pending = trips.c.state == "pending"
+    # Written out: a plan that Postgres keeps for a statement often used does not know its parameters, and without this
+    # one finds no index for the conflict.
+    pending = text("state = 'pending'")
     statement = upsert(trips).values(values)
     new = statement.on_conflict_do_nothing(index_elements=["route", "domain"], index_where=pending)
     return connection.execute(new.returning(trips.c.id)).scalar_one_or_none()
