@@ -236,7 +236,7 @@ def _floor_lines(document: Mapping[str, Any], verdict: Mapping[str, Any]) -> lis
     return [
         *labelled(
             "evidence",
-            f"{verdict['value']:.1%} of steps had their first draft token accepted, pooled over "
+            f"{verdict['value']:.1%} of steps had their first draft token accepted, over "
             f"{these_runs(verdict['run_ids'])} of {verdict['prompts']} prompts, source {document['source']}",
         ),
         *labelled(

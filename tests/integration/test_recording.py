@@ -16,7 +16,7 @@ from monitor.core.records import Identity, Reason, Run
 from monitor.errors import StoreError
 from monitor.service.jobs import LATER, QUEUE, ProbeJob, defer, queue_app
 from monitor.service.recording import MOST_CONFIRMATIONS, Recorded, Recorder
-from monitor.store import baselines, identities, incidents
+from monitor.store import baselines, identities, incidents, verdicts
 from tests.factories import (
     DOMAIN,
     IDENTITY,
@@ -343,6 +343,16 @@ def test_a_confirmation_under_another_k_is_not_comparable_and_decides_nothing(we
     assert (well_story.trip()[0], well_story.count("incidents")) == ("invalid", 0)
 
 
+def test_a_connection_that_has_opened_many_trips_opens_the_next(well_story: Story) -> None:
+    """Postgres plans a statement anew a few times and then keeps a plan that knows no parameters."""
+    run_id, baseline_id = well_story.run(DROPPED).run_id, 1
+    with well_story.database.transaction() as connection:
+        for number in range(30):
+            trip_id = verdicts.open_trip(connection, ROUTE, f"domain-{number}", ["drop"], run_id, baseline_id, START)
+            again = verdicts.open_trip(connection, ROUTE, f"domain-{number}", ["drop"], run_id, baseline_id, START)
+            assert (trip_id is not None, again) == (True, None)
+
+
 # -- severities
 
 
@@ -426,7 +436,7 @@ def test_a_dead_drafter_pages_before_there_is_a_baseline(database: Database) -> 
         "PAGE chat-prod · coding: first-position survival 1% by request: the drafter proposes nothing the target "
         "accepts, since 2026-03-02 10:00:00 UTC"
     )
-    assert "1.0% of steps had their first draft token accepted, pooled over runs 1-3 of 24 prompts" in " ".join(
+    assert "1.0% of steps had their first draft token accepted, over runs 1-3 of 24 prompts" in " ".join(
         event["text"].split()
     )
     assert "dead: first_position_survival below 5%, whatever the baseline" in event["text"]
@@ -457,6 +467,15 @@ def test_where_a_drop_trips_too_the_dead_drafter_is_told_and_heals_only_with_the
     assert story.count("incidents") == 1
     summary = story.get_incident(incident_id)["events"][-1]["summary"]
     assert summary.startswith("RESOLVED chat-prod · coding: first-position survival is back at 100% by request, after ")
+
+
+def test_runs_of_a_dead_drafter_become_no_baseline(database: Database) -> None:
+    story = with_floor(database)
+    for _ in range(12):
+        assert story.run(DEAD).baseline_id is None
+    story.baseline()
+    [row] = story.query("SELECT metrics -> 'acceptance_length' -> 'values' ->> 'q00' AS length FROM baselines")
+    assert float(row["length"]) == pytest.approx(WELL)
 
 
 def test_a_drafter_that_is_alive_at_its_confirmation_pages_nobody(database: Database) -> None:
