@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     from monitor.core.judge import Verdict
     from monitor.core.replicas import ReplicaDifference
 
-METRIC_NAMES = {"acceptance_length": "acceptance length", "tokens_per_step": "tokens per step"}
+METRIC_NAMES = {
+    "acceptance_length": "acceptance length",
+    "tokens_per_step": "tokens per step",
+    "first_position_survival": "first-position survival",
+}
 RUNBOOK = "docs/alerts.md of Specwatch, “What to do”"
 """Where to read on when alerting.yaml names no runbook_url."""
+DEAD = "the drafter proposes nothing the target accepts"
 NAMED_AT_MOST = 4
 """Domains named in a first line, which a phone shows; the lines below it name them all."""
 
@@ -157,14 +162,23 @@ def _alarm(document: Mapping[str, Any]) -> str:
     joined = _joined(document)
     also = ", NOW ALSO" if document["transition"] == Transition.UPDATED.value else ""
     head = f"{document['severity'].upper()}{also} {document['route']} · {_names(joined)}"
-    first = min(joined.values())
-    if len(joined) == 1:
-        verdict = document["verdict"]
-        return f"{head}: {METRIC_NAMES[verdict['metric']]} {_against_baseline(verdict)}, since {clock(first)}"
-    name = next(iter(joined))
+    told = _fallen(document["verdict"]) if len(joined) == 1 else _worst_of(document, next(iter(joined)))
+    return f"{head}: {told}, since {clock(min(joined.values()))}"
+
+
+def _fallen(verdict: Mapping[str, Any]) -> str:
+    metric = METRIC_NAMES[verdict["metric"]]
+    if verdict.get("below") is not None:
+        return f"{metric} {_share(verdict)}: {DEAD}"
+    return f"{metric} {_against_baseline(verdict)}"
+
+
+def _worst_of(document: Mapping[str, Any], name: str) -> str:
+    """Only a dead drafter has no fall on record: it is held against no baseline."""
     worst = document["involved"][name]["worst"]
-    metric = METRIC_NAMES[worst["metric"]]
-    return f"{head}: {metric} of {name}, the worst, {_against_baseline(worst)}, since {clock(first)}"
+    if worst is None:
+        return f"{DEAD} in {name}"
+    return f"{METRIC_NAMES[worst['metric']]} of {name}, the worst, {_against_baseline(worst)}"
 
 
 def _joined(document: Mapping[str, Any]) -> dict[str, str]:
@@ -175,7 +189,7 @@ def _joined(document: Mapping[str, Any]) -> dict[str, str]:
 
     def fall(name: str) -> tuple[float, str]:
         worst = document["involved"][name]["worst"]
-        return (0.0 if worst is None else worst["change"], name)
+        return (-1.0 if worst is None else worst["change"], name)
 
     return {name: joined[name] for name in sorted(joined, key=fall)}
 
@@ -194,7 +208,12 @@ def _resolution(document: Mapping[str, Any]) -> str:
     head = f"RESOLVED {document['route']} · {_names(involved or [document['domain']])}"
     last = f" of {document['domain']}, the last to heal," if len(involved) > 1 else ""
     metric = METRIC_NAMES[verdict["metric"]]
-    return f"{head}: {metric}{last} is back at {_against_baseline(verdict)}, after {_lasted(document)}"
+    now = _share(verdict) if verdict.get("below") is not None else _against_baseline(verdict)
+    return f"{head}: {metric}{last} is back at {now}, after {_lasted(document)}"
+
+
+def _share(verdict: Mapping[str, Any]) -> str:
+    return f"{verdict['value']:.0%}{by_source(verdict['source'])}"
 
 
 def _against_baseline(verdict: Mapping[str, Any]) -> str:
@@ -260,6 +279,8 @@ def _resolved_lines(document: Mapping[str, Any]) -> list[str]:
 
 def _evidence_lines(document: Mapping[str, Any]) -> list[str]:
     verdict = document["verdict"]
+    if verdict.get("below") is not None:
+        return _floor_lines(document, verdict)
     low, high = verdict["change_interval"]
     return [
         *labelled(
@@ -271,6 +292,21 @@ def _evidence_lines(document: Mapping[str, Any]) -> list[str]:
         *labelled(
             "rule",
             f"{document['rule']}: {verdict['metric']} down {verdict['drop'] * 100:g}%; replica {document['replica']}",
+        ),
+    ]
+
+
+def _floor_lines(document: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
+    return [
+        *labelled(
+            "evidence",
+            f"{verdict['value']:.1%} of steps had their first draft token accepted, over "
+            f"{these_runs(verdict['run_ids'])} of {verdict['prompts']} prompts, source {document['source']}",
+        ),
+        *labelled(
+            "rule",
+            f"{document['rule']}: {verdict['metric']} below {verdict['below'] * 100:g}%, whatever the baseline; "
+            f"replica {document['replica']}",
         ),
     ]
 
@@ -303,6 +339,8 @@ def _last_good(document: Mapping[str, Any]) -> str:
     good, baseline = document["last_good_run"], document["baseline_runs"]
     if good is not None:
         return f"run {good['run_id']} at {clock(good['finished_at'])}"
+    if document["verdict"].get("below") is not None:
+        return "none that this rule has judged"
     if baseline is None:
         return "none since its baseline was approved"
     runs, until = these_runs(baseline["run_ids"]), clock(baseline["finished_at"])

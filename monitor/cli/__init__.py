@@ -37,6 +37,7 @@ COMMANDS = {
     "sweeps": ("monitor.cli.curves:sweeps", "List saved sweeps, or show one."),
     "reference": ("monitor.cli.references:reference", "Import figures of other tools to look at beside ours."),
     "advise": ("monitor.cli.advise:advise", "Say what to set for a route, with the evidence."),
+    "noise": ("monitor.cli.noise:noise", "Measure how noisy a route is, and what its rules give on that."),
     "prompts": ("monitor.cli.prompts:prompts", "List, show, lint and import prompt sets."),
     "config": ("monitor.cli.config:config", "Check routes.yaml and alerting.yaml."),
     "db": ("monitor.cli.db:db", "Upgrade the database schema or show its state."),

@@ -151,7 +151,8 @@ def _against_baseline(sample: Mapping[str, Any], values: Mapping[str, float]) ->
 def _judged(verdict: Mapping[str, Any]) -> str:
     """The figures that alerts show, with what they are: neither the pooled AL nor the mean over prompts."""
     if verdict["change"] is None:
-        return ""
+        floor = verdict.get("below") is not None and verdict["value"] is not None
+        return f", first-position survival {verdict['value']:.1%}" if floor else ""
     now, before = (figure(verdict["metric"], verdict[name]) for name in ("value", "baseline_value"))
     return (
         f", {now}, {change(verdict['change'])} from {before} of baseline {verdict['baseline_id']}, "

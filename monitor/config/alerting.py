@@ -18,22 +18,33 @@ from monitor.core.address import shown_url
 LONGEST_GATHERING = timedelta(hours=1)
 
 Severity = Literal["page", "warning"]
-Metric = Literal["acceptance_length", "tokens_per_step"]
+Metric = Literal["acceptance_length", "tokens_per_step", "first_position_survival"]
 
 
 class Rule(StrictModel):
-    """A drop below the baseline that opens an incident."""
+    """What opens an incident: a drop below the baseline, or a floor whatever the baseline. Exactly one of the two."""
 
     name: Name = Field(examples=["acceptance-drop"], description="Name of the rule in incidents and alerts; unique.")
     metric: Metric = Field(
         default="acceptance_length",
         description="What is compared with the baseline, prompt by prompt. `tokens_per_step` also sees steps without a "
-        "draft, which acceptance length does not.",
+        "draft, which acceptance length does not. `first_position_survival`, the share of steps whose first draft "
+        "token is accepted, is held against `below` instead.",
     )
-    drop: Ratio = Field(
+    drop: Ratio | None = Field(
+        default=None,
         examples=["15%"],
         description="How far below the baseline. A run trips the rule from 11/15 of this on, when the fall is "
-        "significant; the incident opens when two confirmation runs pool with it to the full drop.",
+        "significant; the incident opens when two confirmation runs pool with it to the full drop. "
+        "Unset: `below` is given.",
+    )
+    below: Ratio | None = Field(
+        default=None,
+        examples=["5%"],
+        description="An absolute rule, only for `first_position_survival`: a run below it trips, whatever the "
+        "baseline and without one. The incident opens when two confirmation runs are below it too, and is over from "
+        "twice this on. It sees a dead drafter also where acceptance length is under 1.18 and cannot lose 15 percent. "
+        "Unset: `drop` is given.",
     )
     severity: Severity = Field(default="page", description="`page` wakes someone, `warning` waits for working hours.")
     routes: Names | None = Field(default=None, description="Names of the routes it judges. Unset: all of them.")
@@ -43,6 +54,17 @@ class Rule(StrictModel):
         examples=[{"tier": "interactive"}],
         description="Labels that a route must have, with these values, to be judged. Unset: any.",
     )
+
+    @model_validator(mode="after")
+    def _a_drop_or_a_floor(self) -> Self:
+        if (self.drop is None) == (self.below is None):
+            raise ValueError("give exactly one of drop and below")
+        absolute = self.metric == "first_position_survival"
+        if absolute and self.below is None:
+            raise ValueError("first_position_survival has no baseline to drop from; give below, for example 5%")
+        if self.below is not None and not absolute:
+            raise ValueError(f"below is for metric first_position_survival; {self.metric} is given a drop")
+        return self
 
 
 def _web_address(url: str) -> str:

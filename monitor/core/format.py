@@ -92,9 +92,9 @@ def run_line(run: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]], note
 def _ended(run: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]], *, judged: bool) -> str:
     if run["invalid_reason"] is not None:
         return str(run["invalid_reason"])
-    if not judged:
-        return f"not judged: {verdicts[0]['reason'] if verdicts else 'no rule applies'}"
     outcomes = [verdict["outcome"] for verdict in verdicts]
+    if not judged and not {"tripped", "confirmed"}.intersection(outcomes):
+        return f"not judged: {verdicts[0]['reason'] if verdicts else 'no rule applies'}"
     return next((word for word in ("confirmed", "tripped") if word in outcomes), "ok")
 
 

@@ -103,13 +103,14 @@ class Verdict:
     """The outcome with everything needed to show why and to recompute it.
 
     `value` and `baseline_value` are geometric means over the shared prompts, so that their ratio is the change.
-    `source`: of the counts on both sides; None where nothing was compared.
+    `source`: of the counts on both sides; None where nothing was compared. An absolute rule compares with its floor
+    `below` instead of a baseline: then `drop`, `baseline_value` and `estimate` are None (core/floors.py).
     """
 
     outcome: Outcome
     reason: str
     metric: str
-    drop: float
+    drop: float | None
     baseline_id: int | None = None
     run_ids: tuple[int, ...] = ()
     estimate: PairedEstimate | None = None
@@ -117,6 +118,9 @@ class Verdict:
     baseline_value: float | None = None
     above_resolve_line: bool | None = None
     source: str | None = None
+    below: float | None = None
+    prompts: int | None = None
+    """Behind the value, where there is no estimate."""
     judge_version: int = JUDGE_VERSION
 
     def as_dict(self) -> dict[str, Any]:
@@ -127,18 +131,19 @@ class Verdict:
             "reason": self.reason,
             "metric": self.metric,
             "drop": self.drop,
+            "below": self.below,
             "baseline_id": self.baseline_id,
             "run_ids": list(self.run_ids),
             "source": self.source,
             "value": self.value,
             "baseline_value": self.baseline_value,
-            "prompts": None if estimate is None else estimate.n,
+            "prompts": self.prompts if estimate is None else estimate.n,
             "change": None if estimate is None else estimate.change,
             "change_interval": None if estimate is None else list(estimate.change_interval),
             "standard_error": None if estimate is None else estimate.standard_error,
             "p_drop": None if estimate is None else estimate.p_drop,
-            "trip_change": -self.drop * TRIP_SHARE,
-            "resolve_change": -self.drop * RESOLVE_SHARE,
+            "trip_change": None if self.drop is None else -self.drop * TRIP_SHARE,
+            "resolve_change": None if self.drop is None else -self.drop * RESOLVE_SHARE,
             "above_resolve_line": self.above_resolve_line,
             "judge_version": self.judge_version,
         }

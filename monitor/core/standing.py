@@ -29,7 +29,9 @@ def standing(
     outcomes = {verdict["outcome"] for verdict in verdicts}
     if Outcome.TRIPPED in outcomes or Outcome.CONFIRMED in outcomes:
         return "tripped"
-    return "ok" if outcomes - {Outcome.INVALID} else "not judged"
+    # A floor is no baseline: where a rule with a drop could not judge, a run above the floor is not called ok.
+    relative = {verdict["outcome"] for verdict in verdicts if verdict.get("below") is None}
+    return "ok" if (relative or outcomes) - {Outcome.INVALID} else "not judged"
 
 
 def worst_change(verdicts: Sequence[Mapping[str, Any]]) -> float | None:

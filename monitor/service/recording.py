@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from monitor.alerting.message import incident_event
 from monitor.alerting.receivers import receivers_for
 from monitor.config.replicas import Discovery
+from monitor.core import floors, judge
 from monitor.core import incidents as life
-from monitor.core import judge
 from monitor.core.figures import Aggregate, aggregate
 from monitor.core.outputs import changes
 from monitor.core.records import Reason
@@ -76,7 +76,7 @@ class Recorder:
             recorded.bump_id = self._bump(connection, route, run, run_id, previous, now)
         tripped = [
             rule
-            for rule in self.alerting.rules
+            for rule in sorted(self.alerting.rules, key=_is_absolute)
             if applies(rule, route, run.domain) and self._judge(connection, route, rule, run, recorded, now)
         ]
         if tripped and run.reason is not Reason.CONFIRM:
@@ -107,9 +107,7 @@ class Recorder:
         self, connection: Connection, route: Route, rule: Rule, run: Run, recorded: Recorded, now: datetime
     ) -> bool:
         """Stores the verdict and lets it heal the incident; True when the run trips and that is news."""
-        candidate = runs.candidate(connection, recorded.run_id, rule.metric, run.samples)
-        reference = baselines.reference(connection, route.name, run.domain, rule.metric, candidate.comparability)
-        verdict = judge.judge_run(candidate, reference, judge.Line(rule.metric, rule.drop))
+        verdict = self._verdict(connection, route, rule, run, recorded)
         verdicts.store_verdict(connection, recorded.run_id, rule.name, verdict, now)
         recorded.verdicts.append((rule.name, verdict))
         found = incidents.open_incident(connection, route.name)
@@ -124,6 +122,16 @@ class Recorder:
                 defer(connection, ProbeJob(key, route.name, run.domain, ill[0], Reason.CONFIRM))
             self._move(connection, route, rule, run, verdict, found, (state, transition), recorded, now)
         return verdict.outcome is judge.Outcome.TRIPPED and not life.covers(state, run.domain, rule.severity)
+
+    def _verdict(self, connection: Connection, route: Route, rule: Rule, run: Run, recorded: Recorded) -> judge.Verdict:
+        """An absolute rule does not call a run well that a rule with a drop, judged before it, trips."""
+        if rule.below is not None:
+            verdict = floors.judge_floor(runs.first_position(connection, recorded.run_id), floors.Floor(rule.below))
+            fallen = any(other.outcome is judge.Outcome.TRIPPED for _, other in recorded.verdicts)
+            return replace(verdict, above_resolve_line=False) if fallen and verdict.above_resolve_line else verdict
+        candidate = runs.candidate(connection, recorded.run_id, rule.metric, run.samples)
+        reference = baselines.reference(connection, route.name, run.domain, rule.metric, candidate.comparability)
+        return judge.judge_run(candidate, reference, _line(rule))
 
     def _ill_elsewhere(self, connection: Connection, route: Route, rule: Rule, run: Run, incident_id: int) -> list[str]:
         """The route's other replicas that were below the resolve line when last judged: one well replica heals none."""
@@ -148,7 +156,7 @@ class Recorder:
         baseline_ids = {verdict.baseline_id for _, verdict in recorded.verdicts if verdict.baseline_id is not None}
         names = [rule.name for rule in rules]
         trip_id = verdicts.open_trip(
-            connection, route.name, run.domain, names, recorded.run_id, baseline_ids.pop(), now
+            connection, route.name, run.domain, names, recorded.run_id, next(iter(baseline_ids), None), now
         )
         if trip_id is None:
             return
@@ -193,16 +201,22 @@ class Recorder:
     def _severest_first(self, names: tuple[str, ...]) -> list[Rule]:
         """The trip's rules that are still configured: the severest that is confirmed is the one to tell."""
         rules = [rule for rule in self.alerting.rules if rule.name in names]
-        return sorted(rules, key=lambda rule: (-life.SEVERITIES.index(rule.severity), -rule.drop))
+        return sorted(
+            rules, key=lambda rule: (-life.SEVERITIES.index(rule.severity), not _is_absolute(rule), -(rule.drop or 0.0))
+        )
 
     def _judge_confirmation(
         self, connection: Connection, rule: Rule, trip: verdicts.Trip, confirmations: list[int]
     ) -> judge.Verdict:
+        if rule.below is not None:
+            fresh = [runs.first_position(connection, run_id) for run_id in confirmations]
+            return floors.confirm_floor(runs.first_position(connection, trip.run_id), fresh, floors.Floor(rule.below))
+        assert trip.baseline_id is not None, "a rule with a drop trips only against a baseline"
         return judge.judge_confirmation(
             runs.candidate(connection, trip.run_id, rule.metric),
             [runs.candidate(connection, run_id, rule.metric) for run_id in confirmations],
             baselines.reference_by_id(connection, trip.baseline_id, rule.metric),
-            judge.Line(rule.metric, rule.drop),
+            _line(rule),
         )
 
     def _break(
@@ -282,7 +296,7 @@ class Recorder:
             outputs=None if transition is life.Transition.RESOLVED else _outputs(connection, run, verdict),
             last_bump=identities.last_bump(connection, route.name),
             other_changes=verdicts.last_changes(connection, route.name, rule.name),
-            configured_domains=route.domains,
+            configured_domains=() if _is_absolute(rule) else route.domains,
             replica_difference=replica_difference(connection, route.name, run.domain),
             external_url=self.alerting.external_url,
             runbook_url=self.alerting.runbook_url,
@@ -303,7 +317,7 @@ class Recorder:
             return verdict
         candidates = [runs.candidate(connection, run_id, rule.metric) for run_id in run_ids]
         reference = baselines.reference_by_id(connection, verdict.baseline_id, rule.metric)
-        pooled = judge.judge_resolution(candidates, reference, judge.Line(rule.metric, rule.drop))
+        pooled = judge.judge_resolution(candidates, reference, _line(rule))
         return verdict if pooled.outcome is judge.Outcome.INVALID else pooled
 
     def _receivers(self, connection: Connection, route: Route, incident_id: int, severity: str) -> set[str]:
@@ -337,6 +351,15 @@ def _previous_identity(connection: Connection, route: Route, replica: str) -> tu
     if previous is None and isinstance(route.replicas, Discovery):
         return identities.last_identity(connection, route.name, None)
     return previous
+
+
+def _is_absolute(rule: Rule) -> bool:
+    return rule.below is not None
+
+
+def _line(rule: Rule) -> judge.Line:
+    assert rule.drop is not None, "the configuration gives every rule without a floor a drop"
+    return judge.Line(rule.metric, rule.drop)
 
 
 def _raised_from(found: tuple[int, life.IncidentState] | None, severity: str) -> str | None:

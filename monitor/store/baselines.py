@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, insert, select, true
+from sqlalchemy import and_, exists, func, insert, select, true
 
 from monitor.core.figures import SAMPLE_METRICS
-from monitor.core.judge import Comparability, Reference
+from monitor.core.judge import Comparability, Outcome, Reference
 from monitor.core.statistics import BaselineValues, baseline_values, geometric_mean
 from monitor.errors import UsageError
 from monitor.store.runs import candidate, comparability
-from monitor.store.schema import baseline_approvals, baselines, runs, samples
+from monitor.store.schema import baseline_approvals, baselines, runs, samples, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,10 +125,12 @@ def has_approved(connection: Connection, route: str, domain: str) -> bool:
 def first_valid_runs(connection: Connection, like_run: int, count: int) -> list[int]:
     """Ids of the first `count` valid runs comparable with `like_run` and of its identity, oldest first.
 
-    Fewer when there are fewer: after a bump the count begins anew, since a baseline nobody looked at must not mix.
+    Fewer when there are fewer: after a bump the count begins anew, since a baseline nobody looked at must not mix. Runs
+    that tripped an absolute rule are left out: what a dead drafter does is no level to hold others to.
     """
     identity = select(runs.c.identity_id).where(runs.c.id == like_run).scalar_subquery()
-    return _comparable_runs(connection, like_run, runs.c.identity_id == identity, runs.c.id, count)
+    tripped = exists().where(verdicts.c.run_id == runs.c.id, verdicts.c.outcome == Outcome.TRIPPED.value)
+    return _comparable_runs(connection, like_run, and_(runs.c.identity_id == identity, ~tripped), runs.c.id, count)
 
 
 def last_valid_runs(connection: Connection, route: str, domain: str, count: int) -> list[int]:

@@ -10,6 +10,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from monitor.core.figures import SAMPLE_METRICS, Aggregate, aggregate
+from monitor.core.floors import FirstPosition
 from monitor.core.judge import Candidate, Comparability
 from monitor.core.records import Counts, Run, Sample, Source
 from monitor.store.identities import store_identity
@@ -168,6 +169,19 @@ def candidate(connection: Connection, run_id: int, metric: str, measured: Sequen
         found = connection.execute(select(samples).where(samples.c.run_id == run_id).order_by(samples.c.position))
         measured = [_sample(row) for row in found]
     return Candidate(run_id, comparability(row), metric_values(measured, metric), row.invalid_reason)
+
+
+def first_position(connection: Connection, run_id: int) -> FirstPosition:
+    """A stored run as an absolute rule sees it."""
+    row = connection.execute(select(runs).where(runs.c.id == run_id)).one()
+    return FirstPosition(
+        run_id,
+        row.survival[0] if row.survival else None,
+        row.steps,
+        row.prompts_valid,
+        row.source or "none",
+        row.invalid_reason,
+    )
 
 
 def metric_values(found: Sequence[Sample], metric: str) -> dict[str, float]:

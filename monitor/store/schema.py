@@ -229,7 +229,7 @@ trips = Table(
     Column("domain", Text, nullable=False),
     Column("rules", ARRAY(Text), nullable=False),
     Column("run_id", BigInteger, ForeignKey("runs.id"), nullable=False),
-    Column("baseline_id", BigInteger, ForeignKey("baselines.id"), nullable=False),
+    Column("baseline_id", BigInteger, ForeignKey("baselines.id"), comment="NULL where only absolute rules tripped."),
     Column("state", Text, nullable=False),
     Column("confirmations_queued", Integer, nullable=False),
     _time("opened_at"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, func, insert, or_, select, update
+from sqlalchemy import and_, func, insert, or_, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -29,7 +29,7 @@ class Trip:
     domain: str
     rules: tuple[str, ...]
     run_id: int
-    baseline_id: int
+    baseline_id: int | None
     confirmations_queued: int
 
 
@@ -83,7 +83,7 @@ def open_trip(
     domain: str,
     rules: Sequence[str],
     run_id: int,
-    baseline_id: int,
+    baseline_id: int | None,
     opened_at: datetime,
 ) -> int | None:
     """A pending trip, or None when this route and domain already wait for confirmation."""
@@ -97,7 +97,9 @@ def open_trip(
         "confirmations_queued": 0,
         "opened_at": opened_at,
     }
-    pending = trips.c.state == "pending"
+    # Written out: a plan that Postgres keeps for a statement often used does not know its parameters, and without this
+    # one finds no index for the conflict.
+    pending = text("state = 'pending'")
     statement = upsert(trips).values(values)
     new = statement.on_conflict_do_nothing(index_elements=["route", "domain"], index_where=pending)
     return connection.execute(new.returning(trips.c.id)).scalar_one_or_none()
@@ -192,7 +194,7 @@ def last_changes(connection: Connection, route: str, rule: str) -> dict[str, flo
         .where(runs.c.id >= func.coalesce(bump, 0))
         .order_by(runs.c.domain, runs.c.id.desc(), verdicts.c.id.desc())
     )
-    return {row.domain: row.change for row in connection.execute(statement)}
+    return {row.domain: row.change for row in connection.execute(statement) if row.change is not None}
 
 
 def expire_trips(connection: Connection, opened_before: datetime, now: datetime) -> int:

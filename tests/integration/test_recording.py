@@ -16,7 +16,7 @@ from monitor.core.records import Identity, Reason, Run
 from monitor.errors import StoreError
 from monitor.service.jobs import LATER, QUEUE, ProbeJob, defer, queue_app
 from monitor.service.recording import MOST_CONFIRMATIONS, Recorded, Recorder
-from monitor.store import baselines, identities, incidents
+from monitor.store import baselines, identities, incidents, verdicts
 from tests.factories import (
     DOMAIN,
     IDENTITY,
@@ -343,6 +343,16 @@ def test_a_confirmation_under_another_k_is_not_comparable_and_decides_nothing(we
     assert (well_story.trip()[0], well_story.count("incidents")) == ("invalid", 0)
 
 
+def test_a_connection_that_has_opened_many_trips_opens_the_next(well_story: Story) -> None:
+    """Postgres plans a statement anew a few times and then keeps a plan that knows no parameters."""
+    run_id, baseline_id = well_story.run(DROPPED).run_id, 1
+    with well_story.database.transaction() as connection:
+        for number in range(30):
+            trip_id = verdicts.open_trip(connection, ROUTE, f"domain-{number}", ["drop"], run_id, baseline_id, START)
+            again = verdicts.open_trip(connection, ROUTE, f"domain-{number}", ["drop"], run_id, baseline_id, START)
+            assert (trip_id is not None, again) == (True, None)
+
+
 # -- severities
 
 
@@ -397,6 +407,95 @@ def test_a_rule_judges_only_the_routes_and_domains_it_is_for(database: Database)
     assert [name for name, _ in story.run().verdicts] == ["all", "gold"]
     assert [name for name, _ in story.run(domain="math").verdicts] == ["all", "math-only", "gold"]
     assert [name for name, _ in story.run(route="batch").verdicts] == ["all", "elsewhere"]
+
+
+# -- absolute rules
+
+DEAD = 1.01
+"""An acceptance length of which one step in a hundred had its first draft token accepted."""
+
+
+def with_floor(database: Database) -> Story:
+    rules = [
+        {"name": "drop", "drop": "15%"},
+        {"name": "dead", "metric": "first_position_survival", "below": "5%"},
+    ]
+    return Story(database, make_config(alerting=make_alerting(rules=rules)))
+
+
+def test_a_dead_drafter_pages_before_there_is_a_baseline(database: Database) -> None:
+    story = with_floor(database)
+    assert outcomes(story.run(DEAD)) == [Outcome.INVALID, Outcome.TRIPPED]
+    assert story.confirm(DEAD).transitions == []
+    [(incident_id, transition)] = story.confirm(DEAD).transitions
+    incident = story.get_incident(incident_id)
+    assert transition is Transition.OPENED
+    assert (incident["severity"], incident["domains"][DOMAIN]["rule"]) == ("page", "dead")
+    event = incident["events"][0]
+    assert event["summary"] == (
+        "PAGE chat-prod · coding: first-position survival 1% by request: the drafter proposes nothing the target "
+        "accepts, since 2026-03-02 10:00:00 UTC"
+    )
+    assert "1.0% of steps had their first draft token accepted, over runs 1-3 of 24 prompts" in " ".join(
+        event["text"].split()
+    )
+    assert "dead: first_position_survival below 5%, whatever the baseline" in event["text"]
+    assert {delivery["receiver"] for delivery in event["deliveries"]} == BOTH
+
+
+def test_a_dead_drafter_is_seen_where_no_drop_can_be(database: Database) -> None:
+    story = with_floor(database)
+    story.baseline(1.12)
+    story.run(DEAD)
+    story.confirm(DEAD)
+    [(incident_id, _)] = story.confirm(DEAD).transitions
+    assert story.get_incident(incident_id)["domains"][DOMAIN]["rule"] == "dead"
+
+
+def test_where_a_drop_trips_too_the_dead_drafter_is_told_and_heals_only_with_the_drop(database: Database) -> None:
+    story = with_floor(database)
+    story.baseline()
+    story.run(DEAD)
+    story.confirm(DEAD)
+    [(incident_id, _)] = story.confirm(DEAD).transitions
+    assert story.get_incident(incident_id)["domains"][DOMAIN]["rule"] == "dead"
+    for _ in range(3):  # alive again, and far below its baseline
+        assert story.run(1.5).transitions == []
+    story.run()
+    [(healed, transition)] = story.run().transitions
+    assert (healed, transition) == (incident_id, Transition.RESOLVED)
+    assert story.count("incidents") == 1
+    summary = story.get_incident(incident_id)["events"][-1]["summary"]
+    assert summary.startswith("RESOLVED chat-prod · coding: first-position survival is back at 100% by request, after ")
+
+
+def test_runs_of_a_dead_drafter_become_no_baseline(database: Database) -> None:
+    story = with_floor(database)
+    for _ in range(12):
+        assert story.run(DEAD).baseline_id is None
+    story.baseline()
+    [row] = story.query("SELECT metrics -> 'acceptance_length' -> 'values' ->> 'q00' AS length FROM baselines")
+    assert float(row["length"]) == pytest.approx(WELL)
+
+
+def test_a_drafter_that_is_alive_at_its_confirmation_pages_nobody(database: Database) -> None:
+    story = with_floor(database)
+    story.run(DEAD)
+    story.confirm(DEAD)
+    assert story.confirm(1.3).transitions == []
+    assert (story.trip()[0], story.count("incidents")) == ("not_confirmed", 0)
+
+
+def test_invalid_runs_neither_confirm_nor_heal_a_dead_drafter(database: Database) -> None:
+    story = with_floor(database)
+    assert outcomes(story.run(DEAD, invalid_reason="busy")) == [Outcome.INVALID] * 2
+    story.run(DEAD)
+    story.confirm(DEAD, invalid_reason="busy")
+    story.confirm(DEAD)
+    [(incident_id, _)] = story.confirm(DEAD).transitions
+    for _ in range(3):
+        assert story.run(WELL, invalid_reason="busy").transitions == []
+    assert story.get_incident(incident_id)["state"] == "open"
 
 
 # -- resolving

@@ -146,3 +146,24 @@ def test_an_incident_is_over_after_two_good_runs_unless_said_otherwise() -> None
 )
 def test_a_rule_with_a_wrong_value_is_refused(rule: dict[str, Any]) -> None:
     assert refusal(rules=[{"name": "x", **rule}])[0][:2] == ("rules", 0)
+
+
+def test_an_absolute_rule_has_a_floor_and_no_drop() -> None:
+    (rule,) = alerting(rules=[{"name": "dead", "metric": "first_position_survival", "below": "5%"}]).rules
+    assert (rule.below, rule.drop, rule.severity) == (0.05, None, "page")
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({}, "give exactly one of drop and below"),
+        ({"drop": "15%", "below": "5%"}, "give exactly one of drop and below"),
+        (
+            {"metric": "first_position_survival", "drop": "15%"},
+            "first_position_survival has no baseline to drop from; give below, for example 5%",
+        ),
+        ({"below": "5%"}, "below is for metric first_position_survival; acceptance_length is given a drop"),
+    ],
+)
+def test_a_drop_and_a_floor_are_not_mixed_up(rule: dict[str, Any], message: str) -> None:
+    assert message in str(refusal(rules=[{"name": "x", **rule}]))

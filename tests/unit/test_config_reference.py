@@ -94,9 +94,10 @@ def test_the_example_files_are_valid_and_need_no_secret() -> None:
         )
         assert route.domains == ("coding", "math", "writing")
         assert route.baseline.approve_after == 3
-    assert [(rule.name, rule.drop, rule.severity) for rule in config.alerting.rules] == [
-        ("acceptance-drop", 0.15, "page"),
-        ("acceptance-slip", 0.10, "warning"),
+    assert [(rule.name, rule.drop, rule.below, rule.severity) for rule in config.alerting.rules] == [
+        ("acceptance-drop", 0.15, None, "page"),
+        ("acceptance-slip", 0.10, None, "warning"),
+        ("dead-drafter", None, 0.05, "page"),
     ]
 
 

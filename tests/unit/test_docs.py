@@ -15,13 +15,17 @@ import pytest
 from monitor import __version__
 from monitor.alerting.alertmanager import webhook_body
 from monitor.alerting.message import closed_event, incident_event
+from monitor.cli import noise as noise_command
 from monitor.cli.probe_report import document_of
 from monitor.cli.reference import commands, reference_markdown
+from monitor.core import promises
 from monitor.core.figures import Aggregate
 from monitor.core.judge import Verdict
+from monitor.core.noise import Rate
 from monitor.core.outputs import Agreement, Changes, Outputs
 from monitor.core.records import Identity, Regime, Sample, Sampling
 from monitor.core.speedup import Speedup, modelled
+from monitor.core.spread import Spread
 from monitor.engines import counts
 from monitor.engines.failures import ADVICE
 from monitor.exchange import profile
@@ -125,6 +129,14 @@ def keys_of(function: Callable[..., object]) -> set[str]:
         Speedup.as_dict,
         modelled,
         Agreement.as_dict,
+        Spread.as_dict,
+        Rate.as_dict,
+        promises.promises,
+        promises.detections,
+        promises.keeping_settings,
+        promises._fewest_prompts,
+        noise_command._document,
+        noise_command._domain_document,
         Outputs.as_dict,
         Changes.as_dict,
         incidents._domain_document,

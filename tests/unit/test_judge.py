@@ -69,6 +69,7 @@ def test_a_verdict_shows_what_it_rests_on() -> None:
         "reason": "past the trip line and significant",
         "metric": "acceptance_length",
         "drop": 0.15,
+        "below": None,
         "baseline_id": 7,
         "run_ids": [31],
         "source": "request",

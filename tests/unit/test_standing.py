@@ -47,3 +47,12 @@ def test_an_open_incident_comes_before_everything() -> None:
 def test_the_change_shown_is_the_largest_fall() -> None:
     assert worst_change([{"change": -0.02}, {"change": None}, {"change": -0.31}]) == -0.31
     assert worst_change([{"change": None}]) is None
+
+
+def test_above_the_floor_is_not_ok_where_a_rule_with_a_drop_could_not_judge() -> None:
+    floor = {"outcome": "ok", "change": None, "below": 0.05}
+    drop = {"outcome": "invalid", "change": None, "below": None}
+    known: dict[str, Any] = {"incident": False, "valid_run": VALID, "invalid_run": None}
+    assert standing(**known, verdicts=[floor, drop]) == "not judged"
+    assert standing(**known, verdicts=[floor]) == "ok"
+    assert standing(**known, verdicts=[{**floor, "outcome": "tripped"}, drop]) == "tripped"
