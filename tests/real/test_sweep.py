@@ -24,6 +24,7 @@ def test_a_sweep_starts_and_stops_its_servers_and_finds_where_speculation_pays(
     servers: ServerPool, tables: Tables, tmp_path: Path
 ) -> None:
     servers.stop_all()
+    before = vllm_processes()
     store = {"SPECWATCH_DATA": str(tmp_path / "data")}
     options = [
         *("--model", str(MODELS / "tiny-target"), "--save", "--log-dir", str(tmp_path / "logs")),
