@@ -14,6 +14,7 @@ import threading
 import time
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 from stage import machine
 
@@ -45,15 +46,22 @@ class Hook(BaseHTTPRequestHandler):
         return
 
 
+class Server(ThreadingHTTPServer):
+    """Takes as many connections at once as the sender opens."""
+
+    request_queue_size = 128
+    daemon_threads = True
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--deliveries", type=int, default=1000)
     number = options.parse_args().deliveries
     print(f"{machine.described()}, load {machine.load()}")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+    server = Server(("127.0.0.1", 0), Hook)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_address[1]}/"
-    with tempfile.TemporaryDirectory() as directory, EmbeddedPostgres(directory) as database_url:
+    with tempfile.TemporaryDirectory() as directory, EmbeddedPostgres(Path(directory)) as database_url:
         database = Database(database_url)
         migrate.upgrade(database)
         _fill(database, number)
