@@ -79,6 +79,7 @@ NONE = {
     "receivers": "a group",
     "receivers list": "who hears",
     "receivers test": "a message about nothing",
+    "noise": "spreads and chances, from more runs than there are here; its own test looks for the source",
     "prompts": "a group",
     "prompts list": "prompts",
     "prompts show": "prompts",

@@ -100,6 +100,7 @@ def test_a_routes_own_noise_is_measured_and_judged(environment: dict[str, str], 
     assert 0.15 in [setting["drop"] for setting in document["settings"]]
 
     assert shown.exit_code == 0, shown.output
+    assert "source request\n" in shown.stdout
     assert "false pages      0.00 a year, at most" in shown.stdout
     assert (
         "-20% is paged at the first probe in 99%, with 0.1 false pages a year or fewer,\non coding, which"
