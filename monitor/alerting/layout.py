@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
 WIDTH = 100
 """Columns of the text: what a terminal, a mail and a chat show without wrapping it themselves."""
@@ -55,3 +56,9 @@ def duration(start: str, end: str) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def links(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(title, address) of where a message leads: the incident's page and the runbook, those of them that there are."""
+    found = {"Incident": document["link"], "Runbook": document.get("runbook_url")}
+    return [(title, url) for title, url in found.items() if url]

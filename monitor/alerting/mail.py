@@ -10,6 +10,7 @@ from email.utils import format_datetime, parseaddr
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.layout import links
 from monitor.alerting.posting import Arrival, Failure, cause
 from monitor.core.incidents import Transition
 
@@ -41,8 +42,7 @@ def made_message(
 
 
 def _html(document: Mapping[str, Any]) -> str:
-    links = {"Incident": document["link"], "Runbook": document.get("runbook_url")}
-    shown = "".join(f'<p><a href="{escape(url)}">{text}</a></p>' for text, url in links.items() if url)
+    shown = "".join(f'<p><a href="{escape(url)}">{title}</a></p>' for title, url in links(document))
     first, _, rest = document["text"].partition("\n")
     return f"<html><body><p><b>{escape(first)}</b></p><pre>{escape(rest)}</pre>{shown}</body></html>"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.layout import links
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def event_body(
             },
         },
         "client": "Specwatch",
-        "links": _links(document),
+        "links": [{"href": url, "text": title} for title, url in links(document)],
     }
     page = document["link"] or external_url
     return body if page is None else {**body, "client_url": page}
@@ -56,8 +57,3 @@ def dedup_key(incident_id: int, document: Mapping[str, Any]) -> str:
     """
     end = f"/{incident_id}/{document['opened_at']}"
     return f"specwatch/{document['route']}"[: MAX_KEY - len(end)] + end
-
-
-def _links(document: Mapping[str, Any]) -> list[dict[str, str]]:
-    found = {"Incident in Specwatch": document["link"], "Runbook": document.get("runbook_url")}
-    return [{"href": href, "text": text} for text, href in found.items() if href]

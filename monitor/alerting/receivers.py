@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from monitor.alerting import alertmanager, mail, pagerduty, slack, teams
 from monitor.alerting.posting import Arrival, Failure, Post, host_of, post
 from monitor.alerting.signing import signed_headers
-from monitor.config.alerting import Alertmanager, Email, Log, PagerDuty, Slack, Teams, Webhook
+from monitor.config.receivers import Alertmanager, Email, Log, PagerDuty, Slack, Teams, Webhook
 from monitor.core.incidents import SEVERITIES
 from monitor.errors import ConfigError
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.layout import links
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -28,8 +30,8 @@ def message_body(document: Mapping[str, Any]) -> dict[str, Any]:
         blocks.append(_section(shortened(escaped(summary), MAX_SECTION)))
     if rest:
         blocks.append(_section(f"{FENCE}\n{shortened(escaped(rest), MAX_SECTION - 2 * len(FENCE) - 2)}\n{FENCE}"))
-    if links := _links(document):
-        blocks.append(_section(" · ".join(links)))
+    if found := links(document):
+        blocks.append(_section(" · ".join(f"<{escaped(url)}|{title}>" for title, url in found)))
     return {"text": escaped(document["summary"]), "blocks": blocks}
 
 
@@ -45,8 +47,3 @@ def shortened(text: str, longest: int) -> str:
 
 def _section(text: str) -> dict[str, Any]:
     return {"type": "section", "text": {"type": "mrkdwn", "text": text}}
-
-
-def _links(document: Mapping[str, Any]) -> list[str]:
-    found = {"incident": document["link"], "runbook": document.get("runbook_url")}
-    return [f"<{escaped(href)}|{text}>" for text, href in found.items() if href]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.layout import links
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def card_body(document: Mapping[str, Any]) -> dict[str, Any]:
         "msteams": {"width": "Full"},
         "fallbackText": summary,
         "body": [head, *(_line(line, fontType="Monospace") for line in lines[:MAX_LINES])],
-        "actions": [{"type": "Action.OpenUrl", "title": title, "url": url} for title, url in _links(document)],
+        "actions": [{"type": "Action.OpenUrl", "title": title, "url": url} for title, url in links(document)],
     }
     attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
     return {"type": "message", "attachments": [attachment]}
@@ -38,8 +39,3 @@ def card_body(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _line(text: str, **style: str) -> dict[str, Any]:
     return {"type": "RichTextBlock", "spacing": "None", "inlines": [{"type": "TextRun", "text": text, **style}]}
-
-
-def _links(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found = {"Incident": document["link"], "Runbook": document.get("runbook_url")}
-    return [(title, url) for title, url in found.items() if url]

@@ -11,20 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from monitor.config.alerting import (
-    Alerting,
-    Alertmanager,
-    Email,
-    Log,
-    PagerDuty,
-    Receiver,
-    Resolve,
-    Routing,
-    Rule,
-    Slack,
-    Teams,
-    Webhook,
-)
+from monitor.config.alerting import Alerting, Resolve, Routing, Rule
+from monitor.config.receivers import Alertmanager, Email, Log, PagerDuty, Receiver, Slack, Teams, Webhook
 from monitor.config.replicas import Discovery
 from monitor.config.routes import BaselinePolicy, Route, RoutesFile
 from monitor.config.secrets import Secret

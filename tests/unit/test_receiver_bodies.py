@@ -54,7 +54,7 @@ class TestPagerDuty:
             "client": "Specwatch",
             "client_url": "https://specwatch.example.com/incidents/12",
             "links": [
-                {"href": "https://specwatch.example.com/incidents/12", "text": "Incident in Specwatch"},
+                {"href": "https://specwatch.example.com/incidents/12", "text": "Incident"},
                 {"href": "https://wiki.example.com/specwatch", "text": "Runbook"},
             ],
         }
@@ -102,8 +102,8 @@ class TestSlack:
                     "type": "section",
                     "text": {
                         "type": "mrkdwn",
-                        "text": "<https://specwatch.example.com/incidents/12|incident> · "
-                        "<https://wiki.example.com/specwatch|runbook>",
+                        "text": "<https://specwatch.example.com/incidents/12|Incident> · "
+                        "<https://wiki.example.com/specwatch|Runbook>",
                     },
                 },
             ],
