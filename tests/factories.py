@@ -138,3 +138,22 @@ def make_alerting(**changes: Any) -> Alerting:
 
 def make_config(*routes: Route, alerting: Alerting | None = None) -> Config:
     return Config(Path(), routes or (make_route(),), alerting or make_alerting(), None)
+
+
+def make_document(transition: str = "opened", **changes: Any) -> dict[str, Any]:
+    """What a message of an incident says, with the keys that every receiver reads."""
+    summary = f"{transition} {ROUTE} · coding"
+    document: dict[str, Any] = {
+        "transition": transition,
+        "route": ROUTE,
+        "labels": {"team": "chat"},
+        "severity": "page",
+        "domain": "coding",
+        "domains": ["coding"],
+        "opened_at": START.isoformat(),
+        "happened_at": START.isoformat(),
+        "link": None,
+        "summary": summary,
+        "text": f"{summary}\n  evidence   …",
+    }
+    return {**document, **changes}

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -21,7 +21,7 @@ from monitor.alerting.resender import Resender
 from monitor.alerting.sender import Sender
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.store import incidents
-from tests.factories import ROUTE, make_alerting
+from tests.factories import ROUTE, make_alerting, make_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -148,19 +148,8 @@ class Specwatch:
     async def tell(self, transition: Transition) -> None:
         """The transition happens, and is sent."""
         now = self._now()
-        document: dict[str, Any] = {
-            "transition": transition.value,
-            "route": ROUTE,
-            "labels": {"team": "chat"},
-            "severity": "page",
-            "domain": "coding",
-            "domains": ["coding"],
-            "opened_at": self.opened_at.isoformat(),
-            "happened_at": now.isoformat(),
-            "link": None,
-            "summary": f"{transition.value} {ROUTE}",
-            "text": f"{transition.value} {ROUTE}",
-        }
+        times = {"opened_at": self.opened_at.isoformat(), "happened_at": now.isoformat()}
+        document = make_document(transition.value, **times)
         over = transition is Transition.RESOLVED
         with self.database.transaction() as connection:
             state = IncidentState() if over else STATE

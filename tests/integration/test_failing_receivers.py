@@ -15,7 +15,7 @@ from monitor.alerting.receivers import build_receivers
 from monitor.alerting.sender import Sender
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.store import incidents, outbox
-from tests.factories import ROUTE, START, make_alerting
+from tests.factories import ROUTE, START, make_alerting, make_document
 from tests.smtp import Mailbox
 
 if TYPE_CHECKING:
@@ -107,19 +107,7 @@ def incident_told_to(database: Database, receiver: str) -> None:
         incident_id = incidents.save_state(connection, ROUTE, None, STATE, START)
         for minutes, transition in enumerate(Transition):
             happened_at = START + timedelta(minutes=minutes)
-            document = {
-                "transition": transition.value,
-                "route": ROUTE,
-                "labels": {},
-                "severity": "page",
-                "domain": "coding",
-                "domains": ["coding"],
-                "opened_at": START.isoformat(),
-                "happened_at": happened_at.isoformat(),
-                "link": None,
-                "summary": f"{transition.value} {ROUTE}",
-                "text": f"{transition.value} {ROUTE}\n  evidence",
-            }
+            document = make_document(transition.value, happened_at=happened_at.isoformat())
             incidents.add_event(connection, incident_id, transition, document, [receiver], happened_at)
 
 

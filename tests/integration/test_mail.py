@@ -10,25 +10,13 @@ import pytest
 from monitor.alerting.posting import Arrival, Failure
 from monitor.alerting.receivers import build_receivers
 from monitor.store.outbox import Delivery
-from tests.factories import make_alerting
+from tests.factories import make_alerting, make_document
 from tests.smtp import Mailbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DOCUMENT: dict[str, Any] = {
-    "transition": "opened",
-    "route": "chat-prod",
-    "labels": {},
-    "severity": "page",
-    "domain": "coding",
-    "domains": ["coding"],
-    "opened_at": "2026-03-02T10:11:00+00:00",
-    "happened_at": "2026-03-02T10:31:00+00:00",
-    "link": None,
-    "summary": "PAGE chat-prod · coding: …",
-    "text": "PAGE chat-prod · coding: …\n  evidence   …",
-}
+DOCUMENT = make_document()
 
 
 @pytest.fixture
