@@ -7,10 +7,14 @@ import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import httpx
 
 from tests.real.servers import SERVED_MODEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # In the words the tiny models were trained on; elsewhere they answer nonsense and acceptance tells little.
 PROMPTS = {
@@ -114,17 +118,30 @@ def chat_body(prompt: str, max_tokens: int = 150, **more: object) -> dict[str, o
     } | more
 
 
+CLIENT = httpx.Client(timeout=120, verify=False, limits=httpx.Limits(max_connections=None))
+"""One for all threads: a client of their own would read trusted certificates for each request, which takes longer than
+a short answer where the processor is shared."""
+
+
 def stream_chat(base_url: str, prompt: str, max_tokens: int = 150, **more: object) -> Answer:
     """Replay one prompt to the end of its stream; raises httpx's errors when the stream breaks."""
     answer = Answer(prompt)
     body = chat_body(prompt, max_tokens, **more)
-    with httpx.stream("POST", f"{base_url}/v1/chat/completions", json=body, timeout=120) as response:
+    with CLIENT.stream("POST", f"{base_url}/v1/chat/completions", json=body) as response:
         if response.is_error:
             response.read()
             raise RuntimeError(f"{response.status_code}: {response.text[:500]}")
-        for line in response.iter_lines():
+        for line in _lines(response):
             answer.take(line)
     return answer
+
+
+def _lines(response: httpx.Response) -> Iterator[str]:
+    """Not iter_lines(), which also cuts at separators that JSON allows inside a string: a model may answer them."""
+    rest = b""
+    for received in response.iter_bytes():
+        *lines, rest = (rest + received).split(b"\n")
+        yield from (line.decode() for line in lines)
 
 
 def stream_chats(base_url: str, prompts: list[str], concurrency: int = 4, **more: object) -> list[Answer]:
@@ -135,7 +152,7 @@ def stream_chats(base_url: str, prompts: list[str], concurrency: int = 4, **more
 
 def read_counters(base_url: str) -> Counters:
     """The counters of `/metrics` now."""
-    text = httpx.get(f"{base_url}/metrics", timeout=30).text
+    text = CLIENT.get(f"{base_url}/metrics").text
     speculation = "vllm:spec_decode_num_"
     positions = sorted({int(found) for found in re.findall(r"_per_pos_total\{.*position=\"(\d+)\"", text)})
     per_position = [_total(text, f"{speculation}accepted_tokens_per_pos_total", f'position="{i}"') for i in positions]
@@ -150,7 +167,7 @@ def read_counters(base_url: str) -> Counters:
 
 def requests_running(base_url: str) -> int:
     """How many requests the server is working on, by its own gauge."""
-    return _total(httpx.get(f"{base_url}/metrics", timeout=30).text, "vllm:num_requests_running")
+    return _total(CLIENT.get(f"{base_url}/metrics").text, "vllm:num_requests_running")
 
 
 def counters_after(base_url: str, before: Counters, generated: int, timeout_seconds: float = 15) -> Counters:

@@ -15,7 +15,7 @@ from monitor.core.records import Run, Sampling
 from monitor.engines.vllm import VllmEngine
 from monitor.probing.client import Target
 from monitor.probing.replay import replay
-from tests.real.client import Counters
+from tests.real.client import Counters, requests_running
 from tests.real.servers import ROOT
 
 if TYPE_CHECKING:
@@ -99,15 +99,12 @@ def documents(runs: Iterable[Run]) -> list[dict[str, Any]]:
 
 @contextmanager
 def background_clients(url: str, clients: int) -> Iterator[None]:
-    """So many clients in a process of their own, each streaming one answer after another until the end of the block."""
-    script = (
-        "import itertools, sys, threading; from tests.real.client import ALL_PROMPTS, stream_chat\n"
-        "def client():\n"
-        "    for prompt in itertools.cycle(ALL_PROMPTS): stream_chat(sys.argv[1], prompt, ignore_eos=True)\n"
-        "for _ in range(int(sys.argv[2])): threading.Thread(target=client).start()"
-    )
-    with subprocess.Popen([sys.executable, "-c", script, url, str(clients)], cwd=ROOT, env=environment()) as process:
+    """So many clients in a process of their own, at work until the end of the block; fails when they are not."""
+    command = [sys.executable, "-m", "tests.real.background", url, str(clients)]
+    with subprocess.Popen(command, cwd=ROOT, env=environment()) as process:
         try:
+            eventually(lambda: requests_running(url) > 0, "the background clients are at work", 120, 0.02)
             yield
+            assert process.poll() is None, "the background clients ended by themselves; their errors are above"
         finally:
             process.kill()

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from monitor.core.figures import aggregate
 from monitor.core.records import Identity
-from tests.real.client import requests_running
-from tests.real.product import METHODS, background_clients, eventually, replayed
+from tests.real.product import METHODS, background_clients, replayed
 
 if TYPE_CHECKING:
     from monitor.core.records import Run
@@ -66,7 +65,6 @@ def _seen(server: RealServer, prompts: PromptSet, clients: int) -> Seen:
     if not clients:
         return Seen(0, run_of(server, prompts, "request"))
     with background_clients(server.base_url, clients):
-        eventually(lambda: requests_running(server.base_url) > 0, "the background clients are at work", 120, 0.02)
         asked = run_of(server, prompts, "request")
         return Seen(clients, asked, run_of(server, prompts, "counters", REFUSED_PROMPTS))
 

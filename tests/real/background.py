@@ -1,0 +1,38 @@
+"""Clients that keep a server busy: `python -m tests.real.background URL CLIENTS`, until killed."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import httpx
+
+from tests.real.client import ALL_PROMPTS, stream_chat
+
+ANSWER_TOKENS = 600
+"""Long answers: between two of them a client that gets little of the processor leaves the server quiet."""
+PAUSE_SECONDS = 0.2
+"""After a request that failed, so that a server that is gone is not asked without end."""
+
+
+def keep_asking(url: str, first: int) -> None:
+    """One answer after another, from the prompt of this number on; a failed one is told and does not end the work."""
+    while True:
+        for prompt in ALL_PROMPTS[first:] + ALL_PROMPTS[:first]:
+            try:
+                stream_chat(url, prompt, ANSWER_TOKENS, ignore_eos=True)
+            except (httpx.HTTPError, RuntimeError, ValueError) as error:
+                print(f"background client: {prompt!r}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                time.sleep(PAUSE_SECONDS)
+
+
+def main(url: str, clients: int) -> None:
+    """Returns never."""
+    threads = [threading.Thread(target=keep_asking, args=(url, n % len(ALL_PROMPTS))) for n in range(clients)]
+    for thread in threads:
+        thread.start()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
