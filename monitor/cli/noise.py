@@ -101,7 +101,7 @@ def _domain(connection: Connection, route: Route, name: str, rules: Sequence[Rul
 
 def _rules(route: Route, domain: str, rules: Sequence[Rule]) -> tuple[Rule | None, Rule | None]:
     """The most sensitive rule that pages for the domain, and the one that warns by the same metric."""
-    from monitor.service.recording import applies
+    from monitor.service.judging import applies
 
     own = sorted((r for r in rules if r.drop is not None and applies(r, route, domain)), key=lambda r: r.drop or 0)
     page = next((rule for rule in own if rule.severity == "page"), None)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from monitor.config.routes import Route
     from monitor.core.records import Run
     from monitor.prompts.sets import PromptSet
-    from monitor.service.recording import Recorded
+    from monitor.service.case import Recorded
     from monitor.store.database import Database
     from monitor.store.outbox import Delivery
 

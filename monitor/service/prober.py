@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from monitor.config.routes import Route
     from monitor.prompts.sets import PromptSet
-    from monitor.service.recording import Recorded, Recorder
+    from monitor.service.case import Recorded
+    from monitor.service.recording import Recorder
     from monitor.store.database import Database
 
 logger = logging.getLogger(__name__)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from monitor.config.load import Config
     from monitor.core.records import Run
     from monitor.prompts.sets import PromptSet
-    from monitor.service.recording import Recorded
+    from monitor.service.case import Recorded
     from monitor.store.database import Database
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from monitor.config.routes import Route
     from monitor.core.records import Run
-    from monitor.service.recording import Recorded
+    from monitor.service.case import Recorded
 
 logger = logging.getLogger(__name__)
 

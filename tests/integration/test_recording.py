@@ -15,7 +15,8 @@ from monitor.core.judge import Outcome
 from monitor.core.records import Identity, Reason, Run
 from monitor.errors import StoreError
 from monitor.service.jobs import LATER, QUEUE, ProbeJob, defer, queue_app
-from monitor.service.recording import MOST_CONFIRMATIONS, Recorded, Recorder
+from monitor.service.judging import MOST_CONFIRMATIONS
+from monitor.service.recording import Recorder
 from monitor.store import baselines, identities, incidents, verdicts
 from tests.factories import (
     DOMAIN,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from procrastinate import App
 
     from monitor.config.load import Config
+    from monitor.service.case import Recorded
     from monitor.store.database import Database
 
 WELL, DROPPED = 2.4, 1.92

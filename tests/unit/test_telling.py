@@ -10,7 +10,7 @@ import pytest
 from monitor.core.figures import aggregate
 from monitor.core.judge import Line, judge_run
 from monitor.core.records import Reason
-from monitor.service.recording import Recorded
+from monitor.service.case import Recorded
 from monitor.service.telling import RunLog, run_line
 from tests.factories import START, make_candidate, make_reference, make_route, make_run
 

@@ -1,0 +1,139 @@
+"""What an incident's transition is told with: a document, written in the transaction of its verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from monitor.alerting.message import incident_event
+from monitor.alerting.receivers import receivers_for
+from monitor.core import incidents as life
+from monitor.core import judge
+from monitor.core.outputs import changes
+from monitor.store import baselines, identities, incidents, outbox, runs, verdicts
+from monitor.store.gathering import Gathering, gathering, take_place
+from monitor.store.replicas import replica_difference
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from monitor.config.alerting import Alerting, Rule
+    from monitor.service.case import Case
+
+
+class Transitions:
+    """Moves incidents on and queues what their receivers are told."""
+
+    def __init__(self, alerting: Alerting) -> None:
+        self._alerting = alerting
+
+    def move(
+        self,
+        case: Case,
+        rule: Rule,
+        verdict: judge.Verdict,
+        found: tuple[int, life.IncidentState] | None,
+        moved: tuple[life.IncidentState, life.Transition | None],
+    ) -> None:
+        """Stores the incident as `moved` when it is not as `found`; a transition is queued for everyone routed."""
+        connection, now = case.connection, case.now
+        state, transition = moved
+        if found is not None and state == found[1] and transition is None:
+            return
+        known_id = None if found is None else found[0]
+        incident_id = incidents.save_state(connection, case.route.name, known_id, state, now)
+        if transition is None:
+            return
+        severity = (incidents.get_incident(connection, incident_id) or {})["severity"]
+        raised_from = _raised_from(found, severity)
+        gathered = Gathering(now)
+        if transition is life.Transition.UPDATED:
+            gathered = gathering(connection, incident_id, now, self._alerting.gather_for)
+        raised = raised_from or gathered.raised_from
+        document = self._document(case, rule, verdict, (incident_id, state), transition, raised, gathered.joined)
+        receivers = receivers_for(self._alerting, case.route, severity) | outbox.told(connection, incident_id)
+        due_at = now if raised_from is not None else gathered.due_at
+        incidents.add_event(connection, incident_id, transition, document, receivers, now, due_at)
+        take_place(connection, gathered, due_at)
+        case.recorded.transitions.append((incident_id, transition))
+
+    def _document(
+        self,
+        case: Case,
+        rule: Rule,
+        verdict: judge.Verdict,
+        incident: tuple[int, life.IncidentState],
+        transition: life.Transition,
+        raised_from: str | None,
+        joins: Mapping[str, str],
+    ) -> dict[str, Any]:
+        connection, route, run = case.connection, case.route, case.run
+        incident_id, state = incident
+        resolved = transition is life.Transition.RESOLVED
+        if resolved:
+            verdict = self._pooled(case, rule, verdict, incident_id)
+        known = incidents.get_incident(connection, incident_id) or {}
+        first_bad = None if resolved else verdict.run_ids[0]
+        return incident_event(
+            incident_id=incident_id,
+            transition=transition,
+            route=route.name,
+            labels=route.labels,
+            severity=known["severity"],
+            raised_from=raised_from,
+            domain=run.domain,
+            rule=rule.name,
+            verdict=verdict,
+            replica=run.replica,
+            source=runs.source_of(run),
+            since=runs.run_started_at(connection, verdict.run_ids[0]),
+            joins=joins,
+            opened_at=incidents.opened_at(connection, incident_id),
+            now=case.now,
+            broken_domains=list(state.domains),
+            involved=known["domains"],
+            last_good_run=verdicts.last_good_run(connection, route.name, run.domain, rule.name, first_bad),
+            baseline_runs=baselines.runs_of(connection, verdict.baseline_id) if verdict.baseline_id else None,
+            outputs=None if resolved else _outputs(case, verdict),
+            last_bump=identities.last_bump(connection, route.name),
+            other_changes=verdicts.last_changes(connection, route.name, rule.name),
+            configured_domains=() if is_absolute(rule) else route.domains,
+            replica_difference=replica_difference(connection, route.name, run.domain),
+            external_url=self._alerting.external_url,
+            runbook_url=self._alerting.runbook_url,
+        )
+
+    def _pooled(self, case: Case, rule: Rule, verdict: judge.Verdict, incident_id: int) -> judge.Verdict:
+        """The verdict over all the runs that healed the domain, where they can be compared with one baseline."""
+        connection, route, domain = case.connection, case.route.name, case.run.domain
+        opened_at, wanted = incidents.opened_at(connection, incident_id), self._alerting.resolve.runs
+        run_ids = verdicts.healing_runs(connection, route, domain, rule.name, wanted, opened_at)
+        if verdict.baseline_id is None or not run_ids:
+            return verdict
+        candidates = [runs.candidate(connection, run_id, rule.metric) for run_id in run_ids]
+        reference = baselines.reference_by_id(connection, verdict.baseline_id, rule.metric)
+        pooled = judge.judge_resolution(candidates, reference, line_of(rule))
+        return verdict if pooled.outcome is judge.Outcome.INVALID else pooled
+
+
+def is_absolute(rule: Rule) -> bool:
+    """Whether the rule has a floor, and needs no baseline."""
+    return rule.below is not None
+
+
+def line_of(rule: Rule) -> judge.Line:
+    """The lines of a rule with a drop."""
+    assert rule.drop is not None, "the configuration gives every rule without a floor a drop"
+    return judge.Line(rule.metric, rule.drop)
+
+
+def _outputs(case: Case, verdict: judge.Verdict) -> dict[str, Any] | None:
+    """How many greedy outputs of the run its baseline never saw; None when sampling or the engine does not show it."""
+    if case.run.sampling.temperature > 0 or verdict.baseline_id is None:
+        return None
+    found = changes(case.run.samples, baselines.outputs_of(case.connection, verdict.baseline_id))
+    return None if found is None else found.as_dict()
+
+
+def _raised_from(found: tuple[int, life.IncidentState] | None, severity: str) -> str | None:
+    """The severity the incident had before, when it is another one now."""
+    return None if found is None or found[1].severity == severity else found[1].severity
