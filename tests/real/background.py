@@ -1,4 +1,7 @@
-"""Clients that keep a server busy: `python -m tests.real.background URL CLIENTS`, until killed."""
+"""Clients that keep a server busy until killed: `python -m tests.real.background URL CLIENTS`.
+
+Prints a line when each of them has had a first, short answer, and begins the long ones.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,10 @@ PAUSE_SECONDS = 0.2
 """After a request that failed, so that a server that is gone is not asked without end."""
 
 
-def keep_asking(url: str, first: int) -> None:
+def keep_asking(url: str, first: int, together: threading.Barrier) -> None:
     """One answer after another, from the prompt of this number on; a failed one is told and does not end the work."""
+    stream_chat(url, ALL_PROMPTS[first], 1)
+    together.wait()
     while True:
         for prompt in ALL_PROMPTS[first:] + ALL_PROMPTS[:first]:
             try:
@@ -29,9 +34,9 @@ def keep_asking(url: str, first: int) -> None:
 
 def main(url: str, clients: int) -> None:
     """Returns never."""
-    threads = [threading.Thread(target=keep_asking, args=(url, n % len(ALL_PROMPTS))) for n in range(clients)]
-    for thread in threads:
-        thread.start()
+    together = threading.Barrier(clients, action=lambda: print("at work", flush=True))
+    for number in range(clients):
+        threading.Thread(target=keep_asking, args=(url, number % len(ALL_PROMPTS), together)).start()
 
 
 if __name__ == "__main__":

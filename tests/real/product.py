@@ -99,10 +99,14 @@ def documents(runs: Iterable[Run]) -> list[dict[str, Any]]:
 
 @contextmanager
 def background_clients(url: str, clients: int) -> Iterator[None]:
-    """So many clients in a process of their own, at work until the end of the block; fails when they are not."""
+    """So many clients in a process of their own, all at work until the end of the block; fails when they are not."""
+    # What clients of an earlier block left is shown as running for a while, and is not what this one waits for.
+    eventually(lambda: requests_running(url) == 0, "the server is idle before the background clients begin", 60)
     command = [sys.executable, "-m", "tests.real.background", url, str(clients)]
-    with subprocess.Popen(command, cwd=ROOT, env=environment()) as process:
+    with subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE) as process:
         try:
+            assert process.stdout is not None
+            assert process.stdout.readline(), "the background clients ended before they were at work"
             eventually(lambda: requests_running(url) > 0, "the background clients are at work", 120, 0.02)
             yield
             assert process.poll() is None, "the background clients ended by themselves; their errors are above"

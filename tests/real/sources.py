@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from monitor.core.figures import aggregate
-from monitor.core.records import Identity
+from monitor.core.figures import acceptance_length, aggregate
+from monitor.core.records import Counts, Identity
 from tests.real.product import METHODS, background_clients, replayed
 
 if TYPE_CHECKING:
-    from monitor.core.records import Run
+    from collections.abc import Iterable
+
+    from monitor.core.records import Run, Sample
     from monitor.prompts.sets import PromptSet
     from tests.real.servers import RealServer
     from tests.real.tables import Tables
@@ -19,8 +21,8 @@ CLIENTS = (0, 4, 16)
 """Background clients: none is a quiet server."""
 OUR_OWN = 4
 """Prompts of ours in flight beside them."""
-PROMPTS = 16
-"""More than 500 steps, from where a run says of its sources that they disagree."""
+PROMPTS = 24
+"""Some 800 steps: well above the 500 from where a run says of its sources that they disagree."""
 REFUSED_PROMPTS = 6
 
 
@@ -44,6 +46,18 @@ class Seen:
     def counters(self) -> float | None:
         return self.asked.acceptance_by_source.get("counters")
 
+    def of_the_same_outputs(self, quiet: Seen) -> tuple[float, float]:
+        """By `request`, quiet and now, over the prompts (half of them at least) whose output is the same, token for token.
+
+        The others met a near tie, which the size of a batch decides.
+        """
+        before = {sample.question_id: sample for sample in quiet.asked.samples}
+        pairs = [(before[sample.question_id], sample) for sample in self.asked.samples]
+        same = [(then, now) for then, now in pairs if then.output_hash == now.output_hash is not None]
+        assert 2 * len(same) >= len(pairs), f"only {len(same)} of {len(pairs)} outputs are what they were"
+        quiet_side, loaded_side = zip(*same, strict=True)
+        return _pooled_length(quiet_side), _pooled_length(loaded_side)
+
     @property
     def stream_says_that_it_differs(self) -> bool:
         return any("source stream disagrees" in warning for warning in self.asked.warnings)
@@ -59,6 +73,12 @@ def run_of(server: RealServer, prompts: PromptSet, source: str, limit: int = PRO
     options = {"source": source, "limit": limit, "declared_identity": declared, "concurrency": OUR_OWN}
     (found,) = replayed(server.base_url, [prompts], **options)
     return found
+
+
+def _pooled_length(samples: Iterable[Sample]) -> float:
+    length = acceptance_length(sum((sample.counts for sample in samples), Counts()))
+    assert length is not None
+    return length
 
 
 def _seen(server: RealServer, prompts: PromptSet, clients: int) -> Seen:
