@@ -47,7 +47,7 @@ class Seen:
         return self.asked.acceptance_by_source.get("counters")
 
     def of_the_same_outputs(self, quiet: Seen) -> tuple[float, float]:
-        """By `request`, quiet and now, over the prompts (half of them at least) whose output is the same, token for token.
+        """By `request`, quiet and now, over the prompts (half of them at least) whose output is the same.
 
         The others met a near tie, which the size of a batch decides.
         """
