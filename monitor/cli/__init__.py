@@ -33,6 +33,8 @@ COMMANDS = {
     "silence": ("monitor.cli.silence:silence", "Hold back messages for a while, and see what is held back."),
     "receivers": ("monitor.cli.receivers:receivers", "List who is told of incidents, and send a test message."),
     "baseline": ("monitor.cli.baseline:baseline", "Create, show, approve and list baselines."),
+    "gate": ("monitor.cli.gate:gate", "Let a candidate in or not: compare it with production, for a pipeline."),
+    "gates": ("monitor.cli.gate:gates", "List the verdicts of gates, or show one."),
     "sweep": ("monitor.cli.sweep:sweep", "Measure where speculation pays, over concurrencies."),
     "sweeps": ("monitor.cli.curves:sweeps", "List saved sweeps, or show one."),
     "reference": ("monitor.cli.references:reference", "Import figures of other tools to look at beside ours."),

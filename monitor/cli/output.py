@@ -95,7 +95,7 @@ def emit(
     elif not rows:
         click.echo(nothing, err=True)
     elif format_ == "markdown":
-        click.echo(_markdown(rows, columns))
+        click.echo(markdown_text(rows, columns))
     else:
         print_table(rows, columns)
         click.echo(f"\n{below}" if below else "", nl=bool(below))
@@ -103,13 +103,17 @@ def emit(
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
     """As wide as the terminal at most; as wide as it needs where no terminal is."""
+    click.echo(table_text(rows, columns), nl=False)  # rich would end the program itself when a pipe is closed
+
+
+def table_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> str:
+    """What `print_table` prints."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     same = {c.heading: c.text(rows[0]) for c in columns if c.once and rows and len({c.text(row) for row in rows}) == 1}
-    if same:
-        click.echo(" · ".join(f"{heading} {text}" for heading, text in same.items()) + "\n")
+    above = " · ".join(f"{heading} {text}" for heading, text in same.items()) + "\n\n" if same else ""
     columns = [column for column in columns if column.heading not in same]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for column in columns:
@@ -121,7 +125,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) ->
     console = Console(width=width, highlight=False)
     with console.capture() as shown:
         console.print(table)
-    click.echo(shown.get(), nl=False)  # rich would end the program itself when a pipe is closed
+    return above + shown.get()
 
 
 def local_time(value: str | None) -> str:
@@ -178,7 +182,8 @@ def cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
 
 
-def _markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> str:
+def markdown_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> str:
+    """A table of Markdown."""
     lines = ["| " + " | ".join(c.heading for c in columns) + " |"]
     lines.append("|" + "|".join(" ---: " if c.right else " --- " for c in columns) + "|")
     lines += ["| " + " | ".join(c.text(row).replace("|", "\\|") for c in columns) + " |" for row in rows]

@@ -74,6 +74,12 @@ SAMPLE_METRICS = {
 """Metrics a rule may name: each is above 0 for a prompt that has one, so that logs of ratios exist."""
 
 
+def metric_values(samples: Iterable[Sample], metric: str) -> dict[str, float]:
+    """question_id → value of the metric, for valid samples that have one."""
+    of = SAMPLE_METRICS[metric]
+    return {sample.question_id: value for sample in samples if (value := of(sample)) is not None}
+
+
 GROUPINGS = ("run", "hour", "day", "week", "identity")
 """What history pools runs by."""
 HISTORY_METRICS = (

@@ -2,7 +2,7 @@
 
 Runs are interleaved, reference then candidate, on the same prompts; after 2, 3, 4 and 5 pairs the interval of the
 change is looked at. Wholly above the allowed drop: pass; wholly below: fail; else another pair, and at the end it is
-undecided. Error rates are those of docs/statistics.md; GATE_VERSION changes whenever a verdict on the same numbers could.
+undecided. Error rates are those of docs/statistics.md; GATE_VERSION changes whenever a verdict on equal numbers could.
 """
 
 from __future__ import annotations

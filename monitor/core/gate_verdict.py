@@ -130,15 +130,18 @@ class GateVerdict:
         return mixed_look({one.domain: one.look for one in self.domains if one.look}, self.thresholds.weights)
 
     @property
+    def _mixed(self) -> tuple[GateReason, str] | None:
+        mix, allowed = self.mix, self.thresholds.max_drop
+        return None if mix is None else (mix.reason(allowed), look_text(mix, allowed))
+
+    @property
     def ending(self) -> tuple[GateReason, str]:
         """Reason and sentence of the severest of all parts; the mix counts as one."""
         if self.refusal is not None:
             return self.refusal
-        mix = self.mix
         parts = [(one.reason, f"{one.domain}: {one.text}") for one in self.domains]
-        if mix is not None and len(self.domains) > 1:
-            reason = mix.reason(self.thresholds.max_drop)
-            parts.append((reason, f"mix of the domains: {look_text(mix, self.thresholds.max_drop)}"))
+        if self._mixed is not None and len(self.domains) > 1:
+            parts.append((self._mixed[0], f"mix of the domains: {self._mixed[1]}"))
         worst = min(parts, key=lambda part: SEVEREST_FIRST.index(part[0].decision), default=None)
         if worst is None:
             return GateReason.RUN_INVALID, "no domain was measured"
@@ -173,7 +176,7 @@ class GateVerdict:
     def as_dict(self) -> dict[str, Any]:
         """The one JSON shape of a gate's verdict, for command, row and API (docs/json.md)."""
         reason, text = self.ending
-        mix = self.mix
+        mixed = self._mixed
         sources = {one.source for one in self.domains if one.source}
         return {
             "verdict": reason.decision.value,
@@ -194,9 +197,11 @@ class GateVerdict:
             "prompts_valid": sum(len(one.values) for one in self.domains),
             "prompts_total": sum(one.prompts_total for one in self.domains),
             "mix": {
-                "verdict": None if mix is None else mix.reason(self.thresholds.max_drop).decision.value,
+                "verdict": None if mixed is None else mixed[0].decision.value,
+                "reason": None if mixed is None else mixed[0].value,
+                "text": None if mixed is None else mixed[1],
                 "source": next(iter(sources)) if len(sources) == 1 else None,
-                **_figures(mix),
+                **_figures(self.mix),
             },
             "domains": [one.as_dict() for one in self.domains],
             "warnings": list(self.warnings),

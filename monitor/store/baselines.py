@@ -8,10 +8,11 @@ from sqlalchemy import and_, exists, func, insert, select, true
 
 from monitor.core.figures import SAMPLE_METRICS
 from monitor.core.judge import Comparability, Outcome, Reference
+from monitor.core.records import Identity
 from monitor.core.statistics import BaselineValues, baseline_values, geometric_mean
 from monitor.errors import UsageError
 from monitor.store.runs import candidate, comparability
-from monitor.store.schema import baseline_approvals, baselines, runs, samples, verdicts
+from monitor.store.schema import baseline_approvals, baselines, identities, runs, samples, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,6 +97,12 @@ def reference_by_id(connection: Connection, baseline_id: int, metric: str) -> Re
     row = connection.execute(select(baselines).where(baselines.c.id == baseline_id)).one()
     stored = row.metrics[metric]
     return Reference(row.id, comparability(row), stored["values"], stored["run_sigma"], stored["runs"])
+
+
+def identity_of(connection: Connection, baseline_id: int) -> Identity:
+    """What was running in the last of its runs."""
+    statement = select(identities.c.document).join(baselines, baselines.c.identity_id == identities.c.id)
+    return Identity.from_dict(connection.execute(statement.where(baselines.c.id == baseline_id)).scalar_one())
 
 
 def runs_of(connection: Connection, baseline_id: int) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
+from monitor.core.figures import metric_values
 from monitor.core.records import Counts, Sample, Source
 from monitor.core.replicas import ReplicaDifference, ReplicaRun, differing_replica
-from monitor.store.runs import comparability, metric_values
+from monitor.store.runs import comparability
 from monitor.store.schema import runs, samples
 
 if TYPE_CHECKING:

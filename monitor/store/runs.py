@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from monitor.core.figures import SAMPLE_METRICS, Aggregate, aggregate
+from monitor.core.figures import Aggregate, aggregate, metric_values
 from monitor.core.floors import FirstPosition
 from monitor.core.judge import Candidate, Comparability
 from monitor.core.records import Counts, Run, Sample, Source
@@ -182,12 +182,6 @@ def first_position(connection: Connection, run_id: int) -> FirstPosition:
         row.source or "none",
         row.invalid_reason,
     )
-
-
-def metric_values(found: Sequence[Sample], metric: str) -> dict[str, float]:
-    """question_id → value of the metric, for valid samples that have one."""
-    of = SAMPLE_METRICS[metric]
-    return {s.question_id: value for s in found if (value := of(s)) is not None}
 
 
 def comparability(row: Row[Any]) -> Comparability:

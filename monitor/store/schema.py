@@ -413,3 +413,14 @@ speedups = Table(
     Column("document", JSONB, nullable=False),
 )
 Index("ix_speedups_route_domain_id", speedups.c.route, speedups.c.domain, speedups.c.id)
+
+gates = Table(
+    "gates",
+    metadata,
+    _id(),
+    Column("route", Text),
+    Column("verdict", Text, nullable=False),
+    _time("finished_at"),
+    Column("document", JSONB, nullable=False),
+)
+Index("ix_gates_route_id", gates.c.route, gates.c.id)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
+from monitor.core.figures import metric_values
 from monitor.core.records import Counts, Reason, Sample, Source
 from monitor.core.spread import StretchRun
 from monitor.store.incidents import ACCEPTANCE
-from monitor.store.runs import comparability, metric_values
+from monitor.store.runs import comparability
 from monitor.store.schema import bumps, incidents, runs, samples
 
 if TYPE_CHECKING:

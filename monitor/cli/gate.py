@@ -1,0 +1,202 @@
+"""`specwatch gate`: whether a candidate may go on, and `specwatch gates`: the verdicts that were kept."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monitor.cli.gate_options import GateOptions, gate_options
+from monitor.cli.gate_report import FORMATS, report
+from monitor.cli.output import RECORD_ID, Column, emit, time_column
+from monitor.cli.parameters import chosen_sets
+from monitor.core.format import NOTHING, change
+from monitor.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from monitor.cli.context import Context
+    from monitor.config.routes import Route
+    from monitor.core.gate_verdict import GateThresholds, GateVerdict
+    from monitor.probing.comparing import FindBaseline, GatePlan
+    from monitor.probing.gate import GateStep, Server
+    from monitor.prompts.sets import PromptSet
+    from monitor.store.database import Database
+
+
+@click.command()
+@gate_options
+@click.pass_obj
+def gate(context: Context, /, *, format_: str, out: Path | None, **given: Any) -> None:
+    """Compare a candidate with ROUTE's production, its baseline or another server: pass, fail, or cannot tell.
+
+    Both are replayed in turn, prompt by prompt, until every domain is decided. Without ROUTE it needs no configuration
+    and no database; with ROUTE the verdict is kept, see 'specwatch gates'.
+
+    Exit codes: 0 pass, 10 regression, 11 inconclusive, 12 no comparable baseline, 13 not measurable, 2 wrong usage, 3
+    database out of reach. Only 0 is a pass.
+    """
+    options = GateOptions(**given)
+    with ExitStack() as stack:
+        if options.route is None:
+            verdict = _between_servers(options)
+        else:
+            database = stack.enter_context(context.database(reading=False))
+            verdict = _of_route(context, options, database)
+        try:
+            if options.route is not None:
+                _keep(database, verdict)
+        finally:
+            _show(verdict.as_dict(), format_, out)  # what was measured is told, also when it cannot be kept
+    raise SystemExit(verdict.exit_code)
+
+
+def _between_servers(options: GateOptions) -> GateVerdict:
+    from monitor.core.records import Sampling
+    from monitor.probing.client import Target
+    from monitor.probing.comparing import GatePlan
+    from monitor.probing.gate import Server
+    from monitor.probing.recognise import engine_at
+
+    sets = chosen_sets(options.prompts_dir, options.domains)
+    plan = GatePlan(
+        tuple(sets),
+        _thresholds(options, sets, {}),
+        Sampling(max_tokens=options.max_tokens),
+        options.concurrency,
+        "url",
+        source=options.source,
+        limit=options.prompts,
+    )
+    key = options.api_key()
+
+    async def measured() -> GateVerdict:
+        servers = []
+        for name, url in (("candidate", options.candidate), ("reference", options.against)):
+            model = (options.candidate_model if name == "candidate" else None) or options.model
+            target = Target(url, model, key)
+            servers.append(Server(name, target, await engine_at(target, options.engine)))
+        return await _run(servers[0], servers[1], plan)
+
+    return asyncio.run(measured())
+
+
+def _of_route(context: Context, options: GateOptions, database: Database) -> GateVerdict:
+    from monitor.service import gating
+    from monitor.service.discovery import replicas_now
+    from monitor.store import migrate
+
+    migrate.upgrade(database)
+    config, route = context.load_config(), context.route(options.route or "")
+    sets = _sets_of(route, context.prompt_sets(config), options.domains)
+    kind = options.against if options.against in ("production", "baseline") else "url"
+    plan = gating.route_plan(route, sets, _thresholds(options, sets, route.mix), kind, options.prompts)
+    reference: Server | FindBaseline
+    match kind:
+        case "production":
+            reference = gating.production_of(route, replicas_now(route), options.candidate)
+        case "baseline":
+            reference = gating.approved_baselines(database, route, options.metric)
+        case _:
+            reference = gating.url_of(route, options.against)
+    candidate = gating.candidate_of(route, options.candidate, options.candidate_model)
+    return asyncio.run(_run(candidate, reference, plan))
+
+
+def _sets_of(route: Route, sets: Mapping[str, PromptSet], wanted: Sequence[str]) -> list[PromptSet]:
+    for domain in wanted:
+        if domain not in route.domains:
+            raise UsageError(f"{domain} is not a domain of {route.name}; there are: {', '.join(route.domains)}")
+    return [sets[domain] for domain in dict.fromkeys(wanted or route.domains)]
+
+
+def _thresholds(options: GateOptions, sets: Sequence[PromptSet], mix: Mapping[str, float]) -> GateThresholds:
+    """The mix is that of the route as far as its domains are compared; without a route all weigh the same."""
+    from monitor.core.gate_verdict import GateThresholds
+
+    for one in sets:
+        if len(one.prompts) < options.min_prompts:
+            raise UsageError(f"{one.domain} has {len(one.prompts)} prompts, {options.min_prompts} must be valid")
+    weights = {one.domain: mix[one.domain] if mix else 1.0 for one in sets if not mix or one.domain in mix}
+    total = sum(weights.values())
+    shares = {domain: weight / total for domain, weight in weights.items()}
+    return GateThresholds(
+        options.metric, options.max_drop, options.min_prompts, options.timeout.total_seconds(), shares
+    )
+
+
+async def _run(candidate: Server, reference: Server | FindBaseline, plan: GatePlan) -> GateVerdict:
+    from monitor.probing.gate import run_gate
+
+    return await run_gate(candidate, reference, plan, on_step=_tell)
+
+
+def _tell(step: GateStep) -> None:
+    """Progress, a line at a time: pipelines keep a log."""
+    look = step.look
+    so_far = "" if look is None else f" {change(look.change)} after {look.pairs} pairs"
+    left = f"; about {step.seconds_left:.0f} s left" if step.seconds_left >= 1 else ""
+    state = "not decided yet" if step.reason is None else step.reason.value
+    click.echo(f"{step.domain}:{so_far} {state}{left}", err=True)
+
+
+def _keep(database: Database, verdict: GateVerdict) -> None:
+    """Raises StoreError."""
+    from monitor.store.gates import store_gate
+
+    with database.transaction() as connection:
+        gate_id = store_gate(connection, verdict)
+    click.echo(f"kept as gate {gate_id}; see 'specwatch gates {gate_id}'", err=True)
+
+
+def _show(document: Mapping[str, Any], format_: str, out: Path | None) -> None:
+    if out is None:
+        click.echo(report(document, format_))
+        return
+    try:
+        out.write_text(report(document, format_) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {out}: {error.strerror}; name another file") from None
+    finally:
+        click.echo(report(document, "table"))
+
+
+@click.command()
+@click.argument("gate_id", metavar="[ID]", type=RECORD_ID, required=False)
+@click.option("--route", help="Only those of this route.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many.")
+@click.option(
+    "--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True, help="How to print."
+)
+@click.pass_obj
+def gates(context: Context, gate_id: int | None, route: str | None, limit: int, format_: str) -> None:
+    """List the gates of routes, newest first, or show one."""
+    from monitor.store.gates import get_gate, list_gates
+
+    if gate_id is None and format_ == "junit":
+        raise click.UsageError("junit is of one gate; name its ID")
+    with context.database() as database, database.transaction() as connection:
+        if gate_id is None:
+            rows = list_gates(connection, route, limit)
+            emit(rows, _list_columns(), format_, "no gates yet; 'specwatch gate ROUTE' keeps its verdict")
+            return
+        found = get_gate(connection, gate_id)
+    if found is None:
+        raise UsageError(f"there is no gate {gate_id}; see 'specwatch gates'")
+    click.echo(report(found, format_))
+
+
+def _list_columns() -> list[Column]:
+    return [
+        Column("gate", lambda row: str(row["id"]), right=True),
+        time_column("finished", "finished_at"),
+        Column("route", lambda row: row["route"] or NOTHING, once=True),
+        Column("verdict", lambda row: row["verdict"]),
+        Column("candidate", lambda row: row["candidate"]["replica"]),
+        Column("against", lambda row: row["against"]),
+        Column("why", lambda row: row["text"]),
+    ]

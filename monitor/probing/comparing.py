@@ -1,0 +1,128 @@
+"""One domain of a gate under way: the values of both sides so far, whether they may be compared, and its looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from monitor.core.figures import aggregate, metric_values
+from monitor.core.gate import paired_reference, shared_prompts, take_look
+from monitor.core.gate_verdict import GateDomain
+from monitor.core.judge import Comparability, Reference
+from monitor.core.statistics import BaselineValues, baseline_values
+from monitor.engines.counts import MAX_CONTAMINATION_RATIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from monitor.core.gate import GateReason, Look
+    from monitor.core.gate_verdict import GateThresholds
+    from monitor.core.records import Identity, Run, Sampling
+    from monitor.probing.outcome import SourceWish
+    from monitor.prompts.sets import PromptSet
+
+
+@dataclass(frozen=True)
+class KnownBaseline:
+    """What a candidate is held against where it is no server: the approved baseline of a domain and its identity."""
+
+    reference: Reference
+    identity: Identity
+
+
+FindBaseline: TypeAlias = Callable[[str, Comparability], KnownBaseline | None]
+"""Of a domain the approved baseline comparable with that, else any approved one; None where none is approved."""
+
+
+@dataclass(frozen=True)
+class GatePlan:
+    """What is asked of both sides, and what is allowed. `limit`: prompts of each domain (None: all)."""
+
+    prompt_sets: tuple[PromptSet, ...]
+    thresholds: GateThresholds
+    sampling: Sampling
+    concurrency: int
+    against: str
+    route: str | None = None
+    source: SourceWish = "auto"
+    max_contamination_ratio: float = MAX_CONTAMINATION_RATIO
+    max_waiting: int | None = None
+    limit: int | None = None
+
+
+class Comparing:
+    """One domain under way."""
+
+    def __init__(self, prompt_set: PromptSet, plan: GatePlan) -> None:
+        self.prompt_set = prompt_set
+        self.values: dict[str, list[dict[str, float]]] = {}
+        self.comparability: dict[str, Comparability] = {}
+        self.reference: BaselineValues | None = None
+        self.baseline_id: int | None = None
+        self._plan = plan
+        self._looks: list[Look] = []
+
+    @property
+    def look(self) -> Look | None:
+        return self._looks[-1] if self._looks else None
+
+    def expected(self) -> Comparability:
+        """As far as it is known before a run."""
+        return Comparability(
+            self.prompt_set.content_hash, "", None, self._plan.concurrency, self._plan.sampling.as_dict()
+        )
+
+    def add(self, server: str, run: Run) -> None:
+        figures = aggregate(run.domain, run.samples)
+        source = "none" if figures.source is None else figures.source.value
+        self.values.setdefault(server, []).append(metric_values(run.samples, self._plan.thresholds.metric))
+        self.comparability[server] = replace(self.expected(), source=source, k=figures.k, concurrency=run.concurrency)
+
+    def differences(self) -> Iterator[str]:
+        """Between the two servers' last runs. K is no such thing: acceptance is compared across it, and it is told."""
+        ours, theirs = self.comparability["candidate"], self.comparability["reference"]
+        for name in ("source", "concurrency"):
+            if getattr(ours, name) != getattr(theirs, name):
+                yield f"{name} {getattr(ours, name)} of the candidate, {getattr(theirs, name)} of the reference"
+
+    def pair_up(self) -> None:
+        """The reference is what its server's runs so far show."""
+        self.reference = paired_reference(self.values["reference"])
+
+    def hold_against(self, baseline: Reference) -> list[str]:
+        """From now on; why it cannot be, else."""
+        self.baseline_id = baseline.id
+        self.reference = BaselineValues(dict(baseline.values), {}, baseline.run_sigma, baseline.runs)
+        return baseline.comparability.differences(self.comparability["candidate"])
+
+    def shared(self) -> int:
+        assert self.reference is not None
+        return shared_prompts(self.values["candidate"], self.reference)
+
+    def take_look(self) -> Look:
+        assert self.reference is not None
+        self._looks.append(take_look(self.values["candidate"], self.reference))
+        return self._looks[-1]
+
+    def ended(self, reason: GateReason, text: str) -> GateDomain:
+        candidate = self.comparability.get("candidate")
+        return GateDomain(
+            domain=self.prompt_set.domain,
+            reason=reason,
+            text=text,
+            prompts_total=len(self.prompt_set.prompts[: self._plan.limit]),
+            prompt_set_hash=self.prompt_set.content_hash,
+            source=None if candidate is None else candidate.source,
+            baseline_id=self.baseline_id,
+            looks=tuple(self._looks),
+            values=self._compared(),
+        )
+
+    def _compared(self) -> dict[str, tuple[float, float]]:
+        if self.reference is None:
+            return {}
+        now = baseline_values(self.values["candidate"]).values
+        return {
+            question: (before, now[question]) for question, before in self.reference.values.items() if question in now
+        }

@@ -1,0 +1,297 @@
+"""A gate measured: a candidate and what it is held against, replayed in turn until the decision falls."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from monitor.core.format import count
+from monitor.core.gate import LOOKS, GateReason
+from monitor.core.gate_verdict import GateSide, GateVerdict, look_text
+from monitor.core.records import Identity
+from monitor.engines.failures import GONE
+from monitor.errors import TargetError
+from monitor.probing.client import Client
+from monitor.probing.clock import Clock, SystemClock
+from monitor.probing.comparing import Comparing
+from monitor.probing.replay import StandAside, replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from monitor.core.gate import Look
+    from monitor.core.gate_verdict import GateDomain
+    from monitor.core.records import Run
+    from monitor.engines.base import Engine, Observation
+    from monitor.probing.client import Target
+    from monitor.probing.comparing import FindBaseline, GatePlan
+    from monitor.prompts.sets import PromptSet
+
+BUSY_SECONDS = 5.0
+"""Until a server that queues is asked again."""
+_REASONS = {
+    "contaminated": GateReason.CONTAMINATED,
+    "too_few_valid_prompts": GateReason.TOO_FEW_PROMPTS,
+    "identity_changed_during_run": GateReason.IDENTITY_CHANGED,
+    "model_not_served": GateReason.OTHER_MODEL,
+    **dict.fromkeys(GONE - {"several_models", "model_not_served"}, GateReason.UNREACHABLE),
+    **dict.fromkeys(("first_token_timeout", "stalled", "total_timeout", "server_error"), GateReason.UNREACHABLE),
+    **dict.fromkeys(("cut_off", "aborted", "error_in_stream"), GateReason.UNREACHABLE),
+}
+"""What an invalid run says of the gate; any other word is told as it is."""
+_OF_THE_SERVER = frozenset(
+    {
+        GateReason.UNREACHABLE,
+        GateReason.OTHER_MODEL,
+        GateReason.IDENTITY_CHANGED,
+        GateReason.CANDIDATE_NO_SPECULATION,
+        GateReason.REFERENCE_NO_SPECULATION,
+    }
+)
+"""Whatever domain saw it: the others would not fare better, and are not tried."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server of a gate. `name`: `candidate` or `reference`."""
+
+    name: str
+    target: Target
+    engine: Engine
+    declared: Identity = field(default_factory=Identity)
+
+
+@dataclass(frozen=True)
+class GateStep:
+    """How far a gate is: a look that was taken, or, with a reason, how a domain ended."""
+
+    domain: str
+    look: Look | None
+    reason: GateReason | None
+    seconds_left: float
+
+
+async def run_gate(
+    candidate: Server,
+    reference: Server | FindBaseline,
+    plan: GatePlan,
+    *,
+    on_step: Callable[[GateStep], object] = lambda _: None,
+    clock: Clock | None = None,
+) -> GateVerdict:
+    """Measures domain after domain and stops each as soon as it is decided, and all of it at the time-out.
+
+    Whatever either side does wrong is the reason of the verdict, which is then no pass. Raises UsageError for a key or
+    CA file that cannot be used.
+    """
+    gating = _Gating(candidate, reference, plan, on_step, clock or SystemClock())
+    return await gating.verdict()
+
+
+class _Gating:
+    """A gate under way."""
+
+    def __init__(
+        self,
+        candidate: Server,
+        reference: Server | FindBaseline,
+        plan: GatePlan,
+        on_step: Callable[[GateStep], object],
+        clock: Clock,
+    ) -> None:
+        self._candidate = candidate
+        self._against = reference if isinstance(reference, Server) else None
+        self._find = None if isinstance(reference, Server) else reference
+        self._plan = plan
+        self._on_step = on_step
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._runs = 0
+        self._left = len(plan.prompt_sets)
+        self._ended: tuple[GateReason, str] | None = None
+        self._seen: dict[str, Identity] = {}
+        self._targets: dict[str, Target] = {}
+        self._started: dict[str, float] = {}
+        self._warnings: dict[str, None] = {}
+
+    @property
+    def _servers(self) -> tuple[Server, ...]:
+        """In the order of a pair."""
+        return (self._candidate,) if self._against is None else (self._against, self._candidate)
+
+    async def verdict(self) -> GateVerdict:
+        started_at = self._clock.now()
+        refusal = await self._refusal()
+        domains = [] if refusal else [await self._domain(prompt_set) for prompt_set in self._plan.prompt_sets]
+        plan, against = self._plan, self._against
+        return GateVerdict(
+            route=plan.route,
+            against=plan.against,
+            candidate=GateSide(self._candidate.target.replica, self._seen.get("candidate")),
+            reference=GateSide(against.target.replica if against else None, self._seen.get("reference")),
+            thresholds=plan.thresholds,
+            concurrency=plan.concurrency,
+            sampling=plan.sampling.as_dict(),
+            started_at=started_at,
+            finished_at=self._clock.now(),
+            domains=tuple(domains),
+            refusal=refusal,
+            warnings=tuple(self._warnings),
+        )
+
+    async def _refusal(self) -> tuple[GateReason, str] | None:
+        """Why nothing needs to be measured."""
+        against = self._against
+        if against is not None and against.target.base_url.rstrip("/") == self._candidate.target.base_url.rstrip("/"):
+            return GateReason.SAME_SERVER, f"{against.target.base_url} cannot be held against itself"
+        looks: dict[str, Observation] = {}
+        for server in self._servers:
+            try:
+                looks[server.name] = await self._look_at(server, looks.get("reference"))
+            except TargetError as error:
+                return _reason_of(error.reason, server), f"{server.name}: {error}"
+        return self._one_process(looks)
+
+    async def _look_at(self, server: Server, reference: Observation | None) -> Observation:
+        """The candidate must serve the reference's model, unless it is asked for another by name."""
+        wanted = server.target.model or (None if reference is None else reference.identity.model)
+        async with Client(server.target, connections=1, monotonic=self._clock.monotonic) as client:
+            found = await server.engine.observe(client, wanted, server.declared)
+        self._seen[server.name] = found.identity
+        self._targets[server.name] = replace(server.target, model=found.model)
+        if found.load.started_at is not None:
+            self._started[server.name] = found.load.started_at
+        return found
+
+    def _one_process(self, looks: dict[str, Observation]) -> tuple[GateReason, str] | None:
+        """Two addresses of one process: they started at the same hundredth of a second, as the same thing."""
+        if len(self._started) < 2 or self._started["candidate"] != self._started["reference"]:
+            return None
+        if looks["candidate"].identity.changes_from(looks["reference"].identity):
+            return None
+        return GateReason.SAME_SERVER, (
+            f"{self._servers[0].target.replica} and {self._candidate.target.replica} are one process: both started at "
+            "the same moment, with the same identity"
+        )
+
+    async def _domain(self, prompt_set: PromptSet) -> GateDomain:
+        """How it ends; never later than the time-out."""
+        comparing = Comparing(prompt_set, self._plan)
+        if self._ended is not None:
+            return comparing.ended(*self._ended)
+        rest = self._plan.thresholds.timeout_seconds - (self._clock.monotonic() - self._began)
+        try:
+            async with asyncio.timeout(max(0.0, rest)):
+                ending = await self._compare(comparing)
+        except TimeoutError:
+            ending = self._ended = GateReason.TIMED_OUT, self._timed_out()
+        if ending[0] in _OF_THE_SERVER:
+            self._ended = ending
+        self._left -= 1
+        self._on_step(GateStep(prompt_set.domain, comparing.look, ending[0], self._seconds_left(0)))
+        return comparing.ended(*ending)
+
+    async def _compare(self, comparing: Comparing) -> tuple[GateReason, str]:
+        thresholds = self._plan.thresholds
+        if self._find is not None and self._find(comparing.prompt_set.domain, comparing.expected()) is None:
+            return GateReason.NO_BASELINE, f"no approved baseline; see 'specwatch baseline create {self._plan.route}'"
+        for pair in range(1, LOOKS[-1] + 1):
+            for server in self._servers:
+                run = await self._run(server, comparing.prompt_set)
+                if problem := self._problem(server, run):
+                    return problem
+                comparing.add(server.name, run)
+            if problem := self._not_comparable(comparing):
+                return problem
+            if pair not in LOOKS:
+                continue
+            look = comparing.take_look()
+            reason = look.reason(thresholds.max_drop)
+            if reason is not GateReason.UNDECIDED or pair == LOOKS[-1]:
+                return reason, look_text(look, thresholds.max_drop)
+            self._on_step(GateStep(comparing.prompt_set.domain, look, None, self._seconds_left(1)))
+        raise AssertionError("the last pair decides")
+
+    async def _run(self, server: Server, prompt_set: PromptSet) -> Run:
+        """A server that queues is waited for, as long as there is time."""
+        plan = self._plan
+        while True:
+            found = await replay(
+                self._targets[server.name],
+                server.engine,
+                prompt_set,
+                route=plan.route or "",
+                sampling=plan.sampling,
+                concurrency=plan.concurrency,
+                source=plan.source,
+                max_contamination_ratio=plan.max_contamination_ratio,
+                declared_identity=server.declared,
+                max_waiting=plan.max_waiting,
+                min_prompts=plan.thresholds.min_prompts,
+                limit=plan.limit,
+                clock=self._clock,
+            )
+            if not isinstance(found, StandAside):
+                self._runs += 1
+                self._warnings.update(dict.fromkeys(f"{server.name}: {warning}" for warning in found.warnings))
+                return found
+            await asyncio.sleep(BUSY_SECONDS)
+
+    def _problem(self, server: Server, run: Run) -> tuple[GateReason, str] | None:
+        """Why the run says nothing, or says it of something else than what was there at first."""
+        if run.invalid_reason is not None:
+            return _reason_of(run.invalid_reason, server), f"{server.name}: {run.invalid_detail or run.invalid_reason}"
+        changed = run.identity.changes_from(self._seen[server.name])
+        if changed:
+            told = ", ".join(f"{name} {before} → {now}" for name, (before, now) in changed.items())
+            return GateReason.IDENTITY_CHANGED, f"{server.name}: changed during the gate: {told}"
+        self._seen[server.name] = run.identity
+        started = run.regime.server_started_at
+        if started is not None and self._started.setdefault(server.name, started) != started:
+            return GateReason.IDENTITY_CHANGED, f"{server.name}: the server was restarted during the gate"
+        return None
+
+    def _not_comparable(self, comparing: Comparing) -> tuple[GateReason, str] | None:
+        """Sets the reference, too."""
+        if self._find is None:
+            if differences := "; ".join(comparing.differences()):
+                return GateReason.NOT_COMPARABLE, f"{differences}; --source stream counts alike on both"
+            comparing.pair_up()
+        else:
+            known = self._find(comparing.prompt_set.domain, comparing.comparability["candidate"])
+            assert known is not None, "baselines are never removed"
+            self._seen.setdefault("reference", known.identity)
+            if differences := "; ".join(comparing.hold_against(known.reference)):
+                own_set = known.reference.comparability.prompt_set_hash == comparing.prompt_set.content_hash
+                reason = GateReason.NOT_COMPARABLE if own_set else GateReason.PROMPT_SET_MISMATCH
+                return reason, f"baseline {known.reference.id}: {differences}"
+        shared, needed = comparing.shared(), self._plan.thresholds.min_prompts
+        if shared >= needed:
+            return None
+        metric = self._plan.thresholds.metric
+        return GateReason.TOO_FEW_PROMPTS, f"{count(shared, 'prompt')} with {metric} on both sides, {needed} are needed"
+
+    def _seconds_left(self, pairs: int) -> float:
+        """As long as the runs so far took, for `pairs` more here and for the fewest that later domains need."""
+        if not self._runs:
+            return 0.0
+        each = (self._clock.monotonic() - self._began) / self._runs
+        later = self._left - (1 if pairs else 0)
+        return each * len(self._servers) * (pairs + LOOKS[0] * later)
+
+    def _timed_out(self) -> str:
+        done, all_of_them = len(self._plan.prompt_sets) - self._left, len(self._plan.prompt_sets)
+        needed = f"; about {self._seconds_left(1):.0f} s more would do" if self._runs else ""
+        limit = self._plan.thresholds.timeout_seconds
+        return (
+            f"not decided within {limit:g} s, after {done} of {count(all_of_them, 'domain')}{needed}; "
+            "allow more time with --timeout, or name fewer domains or prompts"
+        )
+
+
+def _reason_of(word: str, server: Server) -> GateReason:
+    if word == "no_speculation":
+        off = GateReason.CANDIDATE_NO_SPECULATION, GateReason.REFERENCE_NO_SPECULATION
+        return off[server.name == "reference"]
+    return _REASONS.get(word, GateReason.RUN_INVALID)
