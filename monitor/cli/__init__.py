@@ -26,6 +26,7 @@ COMMANDS = {
     "export": ("monitor.cli.export:export", "Write the history of a route to a file for other programs."),
     "runs": ("monitor.cli.runs:runs", "List the latest runs."),
     "run": ("monitor.cli.runs:run", "Ask for a run now, or look into one, down to single prompts."),
+    "compare": ("monitor.cli.compare:compare", "Compare two runs prompt by prompt."),
     "incidents": (
         "monitor.cli.incidents:incidents",
         "List incidents, show one with its timeline, acknowledge or note.",

@@ -15,11 +15,15 @@ import pytest
 from monitor import __version__
 from monitor.alerting.alertmanager import webhook_body
 from monitor.alerting.message import closed_event, incident_event
+from monitor.cli import compare as compare_command
 from monitor.cli import noise as noise_command
 from monitor.cli.probe_report import document_of
 from monitor.cli.reference import commands, reference_markdown
 from monitor.core import promises
+from monitor.core.comparison import Comparison, PromptChange
 from monitor.core.figures import Aggregate
+from monitor.core.gate import EXIT_CODES, GateReason, Look
+from monitor.core.gate_verdict import GateDomain, GateSide, GateThresholds, GateVerdict
 from monitor.core.judge import Verdict
 from monitor.core.noise import Rate
 from monitor.core.outputs import Agreement, Changes, Outputs
@@ -144,6 +148,14 @@ def keys_of(function: Callable[..., object]) -> set[str]:
         baselines._metric,
         document_of,
         references._document,
+        GateVerdict.as_dict,
+        GateDomain.as_dict,
+        GateSide.as_dict,
+        GateThresholds.as_dict,
+        Look.as_dict,
+        Comparison.as_dict,
+        PromptChange.as_dict,
+        compare_command._compared,
         profile.speculation_profile,
         profile._validation,
     ],
@@ -169,6 +181,13 @@ def test_every_reason_for_an_invalid_sample_or_run_is_explained() -> None:
         )
     assert {"too_short", "no_speculation", "identity_changed_during_run", "busy"} <= reasons
     assert reasons - documented("docs/figures.md") == set()
+
+
+def test_every_reason_and_exit_code_of_a_gate_is_explained() -> None:
+    text = (ROOT / "docs/gate.md").read_text(encoding="utf-8")
+    assert [reason.value for reason in GateReason if f"`{reason.value}`" not in text] == []
+    for decision, code in EXIT_CODES.items():
+        assert f"| {code} | `{decision.value}` |" in text
 
 
 def test_every_metric_is_listed() -> None:
