@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,9 @@ SHOWS_FIGURES: dict[str, list[tuple[str, ...]]] = {
     "reference list": [()],
     "advise": [("chat",)],
     "speedup": [(), ("chat",)],
+    "compare": [("1", "2")],
+    "gate": [("--candidate", "{candidate}", "--against", "{speculative}", *QUICK)],
+    "gates": [("1",)],
 }
 """Every command that prints figures, with the ways to ask it."""
 NONE = {
@@ -99,10 +103,15 @@ PAGES_WITHOUT = {"/healthz", "/readyz"}
 class Surfaces:
     """A store with something of everything, and the program that shows it."""
 
-    def __init__(self, database: Database, directory: Path, servers: tuple[str, str]) -> None:
+    def __init__(self, database: Database, directory: Path, servers: tuple[str, str, str]) -> None:
         self.database = database
         self.config = make_config(make_route(), make_route("chat", replicas=[servers[0]], plain_twin=servers[1]))
-        self.names = {"speculative": servers[0], "plain": servers[1], "golden": str(directory / "golden.yaml")}
+        self.names = {
+            "speculative": servers[0],
+            "plain": servers[1],
+            "candidate": servers[2],
+            "golden": str(directory / "golden.yaml"),
+        }
         (directory / "golden.yaml").write_text("some-model:\n  thinking_on:\n    3: 3.08\n", encoding="utf-8")
         route = f"name: chat, replicas: ['{servers[0]}'], plain_twin: '{servers[1]}', domains: [math, coding]"
         route += ", gpus: 2, gpu_price_per_hour: 3.0, mix: {math: 0.5, coding: 0.5}"
@@ -121,6 +130,7 @@ class Surfaces:
         """A route of runs and a sweep by the commands themselves."""
         self.says("probe", "{speculative}", *QUICK, "--save", "--route", "chat")
         self.says("sweep", "chat", *CURVE, "--save")
+        self.says("gate", "chat", "--candidate", "{candidate}", "--prompts", "12", "--domain", "math")
 
     def _record(self) -> None:
         """A baseline, a drop in two domains that is confirmed, runs of another source, an invalid one, readings."""
@@ -170,8 +180,12 @@ class Surfaces:
 @pytest.fixture
 def surfaces(database: Database, tmp_path: Path) -> Iterator[Surfaces]:
     plain = SimulatedServer(ServerConfig(drafter=Drafter(method=None)), BATCHES_COST)
-    with SimulatedServer(behaviour=BATCHES_COST).run_in_thread() as speculative, plain.run_in_thread() as twin:
-        yield Surfaces(database, tmp_path, (speculative, twin))
+    alike = [SimulatedServer(ServerConfig(seed=seed), BATCHES_COST) for seed in (0, 1)]
+    with ExitStack() as running:
+        speculative, twin, candidate = (
+            running.enter_context(server.run_in_thread()) for server in (alike[0], plain, alike[1])
+        )
+        yield Surfaces(database, tmp_path, (speculative, twin, candidate))
 
 
 def nameless(text: str, format_: str) -> list[str]:
