@@ -84,13 +84,15 @@ def _seconds(document: Mapping[str, Any]) -> float:
 
 def _facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     allowed = document["thresholds"]
-    against = {"production": "production", "baseline": "the approved baseline", "url": "by address"}
-    reference = f"{document['reference']['replica'] or ''} ({against[document['against']]})".strip()
+    against = {"production": "production", "baseline": "the approved baseline", "url": "by address"}[
+        document["against"]
+    ]
+    of_route = f" of {document['route']}" if document["route"] and document["against"] != "url" else ""
     level = f"{allowed['interval_level']:.1%}"
     valid = f"{document['prompts_valid']} of {count(document['prompts_total'], 'prompt')}"
     found = [
         ("candidate", document["candidate"]["replica"]),
-        ("reference", reference + (f" of {document['route']}" if document["route"] else "")),
+        ("reference", f"{document['reference']['replica'] or ''} ({against}{of_route})".strip()),
         ("differ in", document["difference"]),
         ("allowed", f"{change(-allowed['max_drop'], 0)} of {allowed['metric']}, told by {level} intervals"),
         ("measured", f"{valid} in {_seconds(document):.0f} s, judge version {document['judge_version']}"),
