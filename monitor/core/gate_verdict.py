@@ -147,9 +147,8 @@ class GateVerdict:
             return GateReason.RUN_INVALID, "no domain was measured"
         alike = [text for reason, text in parts if reason.decision is worst[0].decision]
         if worst[0].decision is Decision.PASS:
-            return worst[
-                0
-            ], f"no domain of {len(self.domains)} has lost {self.thresholds.max_drop:.0%} of {self._metric}"
+            domains = count(len(self.domains), "domain")
+            return worst[0], f"none of {domains} has lost {self.thresholds.max_drop:.0%} of {self._metric}"
         more = f" (and {count(len(alike) - 1, 'other')} like it)" if len(alike) > 1 else ""
         return worst[0], worst[1] + more
 
