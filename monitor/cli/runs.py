@@ -21,7 +21,7 @@ from monitor.cli.output import (
     wrapped,
 )
 from monitor.cli.run_now import run_now
-from monitor.core.format import NOTHING, change, figure, survival_text
+from monitor.core.format import NOTHING, change, context_text, count, figure, survival_text
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ def _print_run(found: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> None
     if by_source := found["acceptance_by_source"]:
         lengths = (f"AL {figure('acceptance_length', length)} by {source}" for source, length in by_source.items())
         click.echo(wrapped("sources", *_listed(lengths)))
+    if by_context := found["by_context"]:
+        click.echo(wrapped("context", *_listed(map(_of_context, by_context)), f"by {found['source']}"))
     click.echo(
         f"  counts    steps {found['steps']}, drafted {NOTHING if found['drafted'] is None else found['drafted']}, "
         f"accepted {found['accepted']}, completion tokens {found['completion_tokens']}"
@@ -127,6 +129,11 @@ def _print_run(found: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> None
         click.echo(wrapped("verdict", *said.split()))
     click.echo()
     _print_samples(found["samples"])
+
+
+def _of_context(bucket: Mapping[str, Any]) -> str:
+    length = figure("acceptance_length", bucket["acceptance_length"])
+    return f"AL {length} at {context_text(bucket)} prompt tokens ({count(bucket['prompts'], 'prompt')})"
 
 
 def _listed(parts: Iterable[str]) -> list[str]:
