@@ -116,6 +116,15 @@ def test_figures_are_shown_also_when_they_cannot_be_kept(url):
     assert result.stdout.splitlines()[-2].startswith("engine vllm")
 
 
+def test_a_warm_probe_meets_what_an_earlier_one_left_in_the_cache_and_a_cold_one_never_does():
+    options = ("--prompts", "2", "--domain", "rag", "--format", "json")
+    with SimulatedServer(ServerConfig(prompt_tokens_details=True)).run_in_thread() as url:
+        found = [json.loads(probe(url, *options, "--cache", cache).stdout) for cache in ("warm", "warm", "cold")]
+    cached = [sum(sample["cached_prompt_tokens"] for sample in document["samples"]) for document in found]
+    assert [document["sampling"]["cache"] for document in found] == ["warm", "warm", "cold"]
+    assert (cached[0], cached[1] > 0, cached[2]) == (0, True, 0)
+
+
 def test_a_declared_method_is_part_of_the_identity_and_leaves_acceptance_out_of_a_stream():
     options = ("--prompts", "2", "--domain", "math", "--method", "ngram", "--source", "stream")
     with SimulatedServer(ServerConfig(drafter=Drafter(method="ngram"))).run_in_thread() as url:
