@@ -14,8 +14,9 @@ from monitor.cli.output import (
     parse_time,
     time_column,
 )
+from monitor.core.contexts import HISTORY_METRICS as CONTEXT_METRICS
 from monitor.core.figures import GROUPINGS, HISTORY_METRICS
-from monitor.core.format import NOTHING, change, figure
+from monitor.core.format import NOTHING, change, context_text, figure
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ SHOWN_BY_DEFAULT = ("acceptance_length",)
 BELOW = """\
 AL is pooled over tokens. What judging saw: geometric means over the prompts
 that both sides have, now and of the baseline (its id), and the change."""
+
+BELOW_CONTEXTS = """\
+Pooled over the tokens of the valid prompts of each length; a prompt of several turns
+has the mean over them. Prompts whose tokens the server does not tell are left out."""
 
 
 def metric_column(metric: str) -> Column:
@@ -68,6 +73,7 @@ def _zone(_ctx: click.Context, _param: click.Parameter, value: str | None) -> st
 @click.option(
     "--zone", callback=_zone, help="IANA time zone that hours, days and weeks begin in.  [default: TZ, else UTC]"
 )
+@click.option("--by-context", is_flag=True, help="Also by length of context, in buckets of prompt tokens.")
 @click.option("--organic", is_flag=True, help="What the servers did for everybody instead, by their counters.")
 @format_option
 @click.pass_obj
@@ -80,6 +86,7 @@ def history(
     until: datetime | None,
     group_by: str,
     zone: str | None,
+    by_context: bool,
     organic: bool,
     format_: str,
 ) -> None:
@@ -89,6 +96,9 @@ def history(
     judging saw: geometric means over shared prompts. By run, the note says what happened: a bump noticed, an incident
     opened or resolved, a baseline approved. With --group-by identity each row is what was running.
 
+    --by-context pools samples by their prompt tokens: where only long contexts fall, traffic that grows longer looks
+    like a drafter that rots.
+
     --organic shows what 'specwatch serve' reads of the servers' own counters each minute: acceptance over everybody's
     traffic, and load. It moves with what users ask, so it is never compared with probes.
     """
@@ -96,6 +106,8 @@ def history(
 
     if since is not None and until is not None and until <= since:
         raise click.UsageError("--until is not after --since; no run can be between them")
+    if by_context and (organic or set(metrics) - set(CONTEXT_METRICS)):
+        raise click.UsageError(f"--by-context is of probes, and has the metrics {', '.join(CONTEXT_METRICS)}")
     if organic:
         if domain is not None or metrics:
             raise click.UsageError("--organic is of all traffic; it has no domains and its own figures")
@@ -105,6 +117,11 @@ def history(
         return
 
     zone = zone or local_zone()
+    if by_context:
+        rows = _rows_by_context(context, route, domain=domain, since=since, until=until, group_by=group_by, zone=zone)
+        columns = context_columns(group_by, metrics or SHOWN_BY_DEFAULT, zone)
+        emit(rows, columns, format_, f"no valid runs of route {route} in this window", BELOW_CONTEXTS)
+        return
     with context.database() as database, database.transaction() as connection:
         require_route(connection, route)
         rows = read_history(connection, route, domain=domain, since=since, until=until, group_by=group_by, zone=zone)
@@ -113,6 +130,30 @@ def history(
     columns = history_columns(group_by, metrics or SHOWN_BY_DEFAULT, zone)
     below = [BELOW, *(_legend(rows) if group_by == "identity" else ())]
     emit(rows, columns, format_, f"no runs of route {route} in this window", "\n".join(below))
+
+
+def _rows_by_context(context: Context, route: str, **asked: Any) -> list[dict[str, Any]]:
+    from monitor.store.contexts import history_by_context
+
+    with context.database() as database, database.transaction() as connection:
+        require_route(connection, route)
+        rows = history_by_context(connection, route, **asked)
+        if asked["domain"] is not None and not rows:
+            require_domain(connection, route, asked["domain"])
+    return rows
+
+
+def context_columns(group_by: str, metrics: Sequence[str], zone: str) -> list[Column]:
+    return [
+        *_bucket_columns(group_by, zone),
+        Column("domain", lambda row: row["domain"], once=True),
+        Column("prompt tokens", context_text, right=True),
+        *(metric_column(metric) for metric in metrics),
+        Column("prompts", lambda row: str(row["prompts"]), right=True),
+        Column("runs", lambda row: str(row["runs"]), right=True),
+        Column("K", lambda row: NOTHING if row["k"] is None else str(row["k"]), right=True, once=True),
+        Column("source", lambda row: row["source"] or "none", once=True),
+    ]
 
 
 def history_columns(group_by: str, metrics: Sequence[str], zone: str) -> list[Column]:

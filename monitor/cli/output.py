@@ -8,11 +8,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import sys
 import textwrap
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -102,30 +103,29 @@ def emit(
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
-    """As wide as the terminal at most; as wide as it needs where no terminal is."""
-    click.echo(table_text(rows, columns), nl=False)  # rich would end the program itself when a pipe is closed
+    """As wide as the terminal at most, no figure cut; as wide as it needs where no terminal is."""
+    click.echo(table_text(rows, columns), nl=False)
 
 
 def table_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> str:
     """What `print_table` prints."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from monitor.cli.table import Cells, laid_out
 
     same = {c.heading: c.text(rows[0]) for c in columns if c.once and rows and len({c.text(row) for row in rows}) == 1}
     above = " · ".join(f"{heading} {text}" for heading, text in same.items()) + "\n\n" if same else ""
-    columns = [column for column in columns if column.heading not in same]
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for column in columns:
-        side: Literal["left", "right"] = "right" if column.right else "left"
-        table.add_column(column.heading, justify=side, no_wrap=column.right or column.whole, overflow="fold")
-    for row in rows:
-        table.add_row(*(column.text(row) for column in columns))
-    width = None if sys.stdout is not None and sys.stdout.isatty() else WIDE_ENOUGH
-    console = Console(width=width, highlight=False)
-    with console.capture() as shown:
-        console.print(table)
-    return above + shown.get()
+    shown = [
+        Cells(column.heading, tuple(column.text(row) for row in rows), column.right, column.whole)
+        for column in columns
+        if column.heading not in same
+    ]
+    return above + laid_out(shown, _width())
+
+
+def _width() -> int:
+    """Of the terminal, COLUMNS before what it says itself."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return WIDE_ENOUGH
+    return shutil.get_terminal_size().columns
 
 
 def local_time(value: str | None) -> str:

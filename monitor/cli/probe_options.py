@@ -44,6 +44,7 @@ class ProbeOptions:
     endpoint: str
     source: SourceWish
     temperature: float
+    cache: str
     thinking: bool | None
     prompts_dir: Path | None
     extra_body: dict[str, Any]
@@ -70,6 +71,7 @@ class ProbeOptions:
             endpoint=self.endpoint,
             max_tokens=self.max_tokens,
             temperature=self.temperature,
+            cache=self.cache,
             chat_template_kwargs=() if self.thinking is None else (("enable_thinking", self.thinking),),
             extra_body=tuple(self.extra_body.items()),
         )
@@ -192,6 +194,13 @@ OPTIONS: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
         show_default=True,
         callback=_finite,
         help="Of sampling; 0 is greedy.",
+    ),
+    click.option(
+        "--cache",
+        type=click.Choice(["cold", "warm"]),
+        default="cold",
+        show_default=True,
+        help="Keep the run apart from what earlier requests left in the prefix cache, or let it meet that.",
     ),
     click.option("--thinking/--no-thinking", default=None, help="Set enable_thinking.  [default: the model decides]"),
     click.option("--prompts-dir", type=PATH, metavar="DIR", help="Your own prompt sets, one DOMAIN.jsonl each."),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.output import Column, emit
-from monitor.core.format import NOTHING, figure, survival_text
+from monitor.core.format import NOTHING, context_text, figure, survival_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +30,7 @@ def show(runs: Sequence[Run], format_: str) -> None:
         click.echo(json.dumps(document, ensure_ascii=False, indent=2))
     elif measured:
         emit(document["domains"], COLUMNS, format_, "")
+        _show_contexts(document["domains"], format_)
     if not measured:
         first = next(run for run in runs if run.invalid_reason)
         raise TargetError(first.invalid_reason or "", first.invalid_detail or "")
@@ -39,8 +40,22 @@ def show(runs: Sequence[Run], format_: str) -> None:
         click.echo(f"warning: {warning}", err=True)
 
 
+def _show_contexts(domains: Sequence[Mapping[str, Any]], format_: str) -> None:
+    """Where the prompts of a domain are of several lengths: acceptance may fall with the longer ones alone."""
+    rows = [
+        {"domain": domain["domain"], **bucket}
+        for domain in domains
+        if len(domain["by_context"]) > 1
+        for bucket in domain["by_context"]
+    ]
+    if rows and format_ in ("table", "markdown"):
+        click.echo()
+        emit(rows, CONTEXT_COLUMNS, format_, "")
+
+
 def document_of(runs: Sequence[Run]) -> dict[str, Any]:
     """The JSON of a one-shot probe (docs/json.md): identity, figures by domain, raw counts by prompt, warnings."""
+    from monitor.core.contexts import by_context
     from monitor.core.figures import aggregate
 
     return {
@@ -57,6 +72,7 @@ def document_of(runs: Sequence[Run]) -> dict[str, Any]:
                 "invalid_reason": run.invalid_reason,
                 "invalid_detail": run.invalid_detail,
                 "acceptance_by_source": dict(run.acceptance_by_source),
+                "by_context": by_context(run.samples),
             }
             for run in runs
         ],
@@ -103,5 +119,14 @@ COLUMNS = (
     Column("tok/s", lambda row: figure("tokens_per_second", row["tokens_per_second"]["p50"]), right=True),
     Column("TTFT", lambda row: figure("ttft_seconds", row["ttft_seconds"]["p50"]), right=True),
     Column("valid", lambda row: f"{row['prompts_valid']}/{row['prompts_total']}", right=True, once=True),
+    Column("source", lambda row: row["source"] or NOTHING, once=True),
+)
+CONTEXT_COLUMNS = (
+    Column("domain", lambda row: str(row["domain"])),
+    Column("prompt tokens", context_text, right=True),
+    Column("AL (mean)", _lengths, right=True),
+    Column("survival", _survival),
+    Column("AR", lambda row: figure("acceptance_rate", row["acceptance_rate"]), right=True),
+    Column("prompts", lambda row: str(row["prompts"]), right=True),
     Column("source", lambda row: row["source"] or NOTHING, once=True),
 )

@@ -74,13 +74,15 @@ def show(domain: str, question_id: str | None, directory: Path | None, format_: 
         raise UsageError(f"{domain} has no prompt {question_id}; see 'specwatch prompts show {domain}'")
     if format_ == "json":
         keys = ("question_id", "category", "sub_category")
-        rows = [{**{key: getattr(p, key) for key in keys}, "turns": list(p.turns)} for p in found]
+        rows = [{**{key: getattr(p, key) for key in keys}, "turns": list(p.turns), **p.request_keys} for p in found]
         click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return
     for prompt in found:
         click.echo(f"── {prompt.question_id} ({prompt.sub_category})")
         for number, turn in enumerate(prompt.turns, start=1):
             click.echo(turn if len(prompt.turns) == 1 else f"[turn {number}] {turn}")
+        for key, value in prompt.request_keys.items():
+            click.echo(f"[{key}] {json.dumps(value, ensure_ascii=False)}")
         click.echo()
 
 

@@ -21,11 +21,11 @@ from monitor.cli.output import (
     wrapped,
 )
 from monitor.cli.run_now import run_now
-from monitor.core.format import NOTHING, change, figure, survival_text
+from monitor.core.format import NOTHING, change, context_text, count, figure, survival_text
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from monitor.cli.context import Context
 
@@ -102,6 +102,7 @@ def _print_run(found: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> None
     click.echo(f"run {found['id']} of {found['route']} · {found['domain']} ({found['reason']}), {state}")
     click.echo(f"  replica   {found['replica']}, {local_time(found['started_at'])}")
     click.echo(wrapped("identity", *_listed(f"{name} {value}" for name, value in known.items()) or ["unknown"]))
+    click.echo(wrapped("sampling", *_listed(_sampling(found))))
     click.echo(
         wrapped(
             "figures",
@@ -116,6 +117,8 @@ def _print_run(found: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> None
     if by_source := found["acceptance_by_source"]:
         lengths = (f"AL {figure('acceptance_length', length)} by {source}" for source, length in by_source.items())
         click.echo(wrapped("sources", *_listed(lengths)))
+    if by_context := found["by_context"]:
+        click.echo(wrapped("context", *_listed(map(_of_context, by_context)), f"by {found['source']}"))
     click.echo(
         f"  counts    steps {found['steps']}, drafted {NOTHING if found['drafted'] is None else found['drafted']}, "
         f"accepted {found['accepted']}, completion tokens {found['completion_tokens']}"
@@ -127,6 +130,25 @@ def _print_run(found: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> None
         click.echo(wrapped("verdict", *said.split()))
     click.echo()
     _print_samples(found["samples"])
+
+
+def _sampling(found: Mapping[str, Any]) -> Iterator[str]:
+    """Under what the run was asked: only what says something, the rest being as the probe sets it."""
+    sampling = found["sampling"]
+    yield f"{sampling['endpoint']} of up to {sampling['max_tokens']} tokens"
+    yield f"temperature {sampling['temperature']:g}"
+    yield f"cache {sampling['cache']}"
+    yield f"concurrency {found['concurrency']}"
+    for name in ("chat_template_kwargs", "extra_body"):
+        if sampling[name]:
+            yield f"{name} {json.dumps(sampling[name], ensure_ascii=False)}"
+    if keys := sampling.get("prompt_keys"):
+        yield f"prompts with {' and '.join(keys)}"
+
+
+def _of_context(bucket: Mapping[str, Any]) -> str:
+    length = figure("acceptance_length", bucket["acceptance_length"])
+    return f"AL {length} at {context_text(bucket)} prompt tokens ({count(bucket['prompts'], 'prompt')})"
 
 
 def _listed(parts: Iterable[str]) -> list[str]:

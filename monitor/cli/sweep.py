@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import tempfile
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +14,11 @@ import click
 from monitor.cli.curves import show_sweeps
 from monitor.cli.output import format_option
 from monitor.cli.parameters import chosen_sets, engine_option, server_url
+from monitor.cli.sweep_progress import shown_progress
 from monitor.cli.sweep_servers import measured, named, of_route
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from monitor.cli.context import Context
     from monitor.core.sweep import Sweep
@@ -163,8 +163,8 @@ def sweep(
         start_seconds=start_timeout,
     )
     plan = Plan(_prompts(domains), sampling, concurrencies, prompts, repeats, gpus=gpus)
-    with _progress(plan.sent_to_each() * servers.number) as on_sample:
-        found = measured(plan, servers, on_sample)
+    with shown_progress(plan.sent_to_each() * servers.number) as progress:
+        found = measured(plan, servers, progress)
     if save:
         _save(context, found, route)
     _show(found, format_)
@@ -176,19 +176,6 @@ def _prompts(domains: Sequence[str]) -> tuple[Prompt, ...]:
 
     chosen = [prompt_set.prompts for prompt_set in chosen_sets(None, domains)]
     return tuple(prompt for prompt in chain.from_iterable(zip_longest(*chosen)) if prompt is not None)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[object], None]]:
-    """A bar with the time left, on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("requests"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("sweep", total=total)
-        yield lambda _: bar.advance(task)
 
 
 def _save(context: Context, found: Sequence[Sweep], route: str | None) -> None:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from monitor.cli.context import Context
+    from monitor.cli.sweep_progress import SweepProgress
     from monitor.core.records import Sampling
     from monitor.core.sweep import Sweep
     from monitor.probing.client import Target
@@ -74,21 +75,19 @@ def of_route(context: Context, name: str, sampling: Sampling) -> tuple[Servers, 
     return Servers(twin, (replica,), None, (), (), Path(), 0, route.engine), asked
 
 
-def measured(plan: Plan, servers: Servers, on_sample: Callable[[object], None]) -> list[Sweep]:
+def measured(plan: Plan, servers: Servers, progress: SweepProgress) -> list[Sweep]:
     """The curve of each speculative server. Raises TargetError, UsageError."""
     from monitor.probing.sweep import Contender
 
     if servers.model is not None:
-        return asyncio.run(_in_turn(plan, servers, on_sample))
+        return asyncio.run(_in_turn(plan, servers, progress))
     assert servers.plain is not None
     contenders = [Contender("plain", servers.plain, plain=True)]
     contenders += [Contender(target.replica, target) for target in servers.speculative]
-    return asyncio.run(_side_by_side(servers.engine, plan, contenders, on_sample))
+    return asyncio.run(_side_by_side(servers.engine, plan, contenders, progress))
 
 
-async def _side_by_side(
-    engine: str, plan: Plan, contenders: list[Contender], on_sample: Callable[[object], None]
-) -> list[Sweep]:
+async def _side_by_side(engine: str, plan: Plan, contenders: list[Contender], progress: SweepProgress) -> list[Sweep]:
     from monitor.engines.registry import ENGINES
     from monitor.errors import UsageError
     from monitor.probing.recognise import AUTO
@@ -100,7 +99,7 @@ async def _side_by_side(
             f"{name} sends every token in a chunk of its own, those of one step all at once, so that chunks show no "
             "time of a step; a sweep cannot measure its speedup"
         )
-    plain, *others = await interleaved(ENGINES[name], plan, contenders, on_sample)
+    plain, *others = await interleaved(ENGINES[name], plan, contenders, progress.sample_done, progress.point_done)
     return [compared(plan, plain, other, interleaved=True) for other in others]
 
 
@@ -116,7 +115,7 @@ async def _common_engine(targets: Sequence[Target]) -> str:
     return found[targets[0].replica]
 
 
-async def _in_turn(plan: Plan, servers: Servers, on_sample: Callable[[object], None]) -> list[Sweep]:
+async def _in_turn(plan: Plan, servers: Servers, progress: SweepProgress) -> list[Sweep]:
     """Starts the plain server, then one for each config, one at a time."""
     from monitor.engines.registry import ENGINES
     from monitor.probing.client import Target
@@ -127,7 +126,8 @@ async def _in_turn(plan: Plan, servers: Servers, on_sample: Callable[[object], N
         click.echo(f"starting {label}; its log is {servers.log_directory / log}", err=True)
         command = (*servers.command, *arguments)
         async with launched(command, servers.log_directory / log, servers.start_seconds) as url:
-            return await alone(ENGINES["vllm"], plan, Contender(label, Target(url), plain), on_sample)
+            contender = Contender(label, Target(url), plain)
+            return await alone(ENGINES["vllm"], plan, contender, progress.sample_done, progress.point_done)
 
     with _stopped_by_sigterm():
         plain = await alone_measured("the plain server", (), "plain.log", plain=True)

@@ -62,6 +62,18 @@ def by_source(source: str | None) -> str:
     return f" by {source}" if source else ""
 
 
+def context_text(bucket: Mapping[str, Any]) -> str:
+    """Prompt tokens of a bucket, as its upper edge is not in it: <256, 256–1k, ≥16k."""
+    low, high = bucket["from_tokens"], bucket["to_tokens"]
+    if high is None:
+        return f"≥{_tokens(low)}"
+    return f"{_tokens(low)}–{_tokens(high)}" if low else f"<{_tokens(high)}"
+
+
+def _tokens(number: int) -> str:
+    return f"{number // 1024}k" if number >= 1024 else str(number)
+
+
 def survival_text(shares: Sequence[float] | None) -> str:
     """Survival by position, as fractions: .62 .36 .21."""
     return " ".join(_fraction(share) for share in shares or ()) or NOTHING

@@ -192,7 +192,10 @@ class Regime:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens were chosen; part of what makes two runs comparable."""
+    """How tokens were chosen; part of what makes two runs comparable.
+
+    `prompt_keys`: the keys of the request that prompts of the set bring with them, `response_format` or `tools`.
+    """
 
     endpoint: str = "chat"
     max_tokens: int = 128
@@ -201,8 +204,10 @@ class Sampling:
     cache: str = "cold"
     chat_template_kwargs: tuple[tuple[str, Any], ...] = ()
     extra_body: tuple[tuple[str, Any], ...] = ()
+    prompt_keys: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
+        """Without `prompt_keys` where there are none: runs from before there were any stay comparable."""
         return {
             "endpoint": self.endpoint,
             "max_tokens": self.max_tokens,
@@ -211,6 +216,7 @@ class Sampling:
             "cache": self.cache,
             "chat_template_kwargs": dict(self.chat_template_kwargs),
             "extra_body": dict(self.extra_body),
+            **({"prompt_keys": list(self.prompt_keys)} if self.prompt_keys else {}),
         }
 
 

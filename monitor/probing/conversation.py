@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from monitor.engines.answer import Answer
 from monitor.engines.failures import failure
 from monitor.errors import TargetError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from monitor.core.records import Sampling
     from monitor.engines.base import Engine
     from monitor.engines.counts import Window
@@ -49,6 +51,7 @@ class Asking:
 
     async def replay(self, attempt: Attempt) -> None:
         """Replays the prompt of `attempt` into it; a failure of the replica ends up in `attempt.error`."""
+        prompt_keys = attempt.prompt.request_keys
         turns = attempt.prompt.turns if self.sampling.endpoint == "chat" else attempt.prompt.turns[:1]
         conversation: list[tuple[str, str]] = []
         try:
@@ -56,14 +59,16 @@ class Asking:
                 conversation.append(("user", turn))
                 answer = Answer()
                 attempt.answers.append(answer)
-                await self._listen(conversation, answer)
+                await self._listen(conversation, prompt_keys, answer)
                 conversation.append(("assistant", answer.text))
         except TargetError as error:
             attempt.error = error
 
-    async def _listen(self, conversation: list[tuple[str, str]], answer: Answer) -> None:
+    async def _listen(
+        self, conversation: list[tuple[str, str]], prompt_keys: Mapping[str, Any], answer: Answer
+    ) -> None:
         path = self.engine.path(self.sampling)
-        body = self.engine.body(self.model, conversation, self.sampling, self.salt)
+        body = {**self.engine.body(self.model, conversation, self.sampling, self.salt), **prompt_keys}
         url = self.client.url + path
 
         def begins(event: bytes) -> bool:

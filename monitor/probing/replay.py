@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from monitor.core.records import Identity, Reason, Regime, Run, Sample, Sampling
 from monitor.engines.counters import Change
 from monitor.engines.counts import MAX_CONTAMINATION_RATIO, drafts_every_step
 from monitor.engines.failures import GONE
-from monitor.errors import TargetError
+from monitor.errors import TargetError, UsageError
 from monitor.probing.client import Client, Target
 from monitor.probing.clock import Clock, SystemClock
 from monitor.probing.conversation import Asking, Attempt
@@ -20,6 +20,7 @@ from monitor.probing.crosscheck import acceptance_by_source, disagreements
 from monitor.probing.outcome import Outcome, SourceWish
 from monitor.probing.watch import LagWatch, LoadWatch
 from monitor.probing.window import CounterWindow
+from monitor.prompts.request_keys import ONLY_CHAT, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -92,8 +93,9 @@ async def replay(
     `on_sample` is called as prompts finish, with samples that the end of the run may still change. Cancelling closes
     every stream, which makes the server drop the requests.
 
-    Raises UsageError for a key or CA file that cannot be used.
+    Raises UsageError for a key or CA file that cannot be used, and for prompts with tools on the completions endpoint.
     """
+    sampling = _with_keys_of(prompt_set, sampling)
     clock = clock or SystemClock()
     declared = declared_identity or Identity()
     started_at = clock.now()
@@ -133,6 +135,14 @@ async def replay(
         + tuple(disagreements(lengths, reading.source, steps)),
         acceptance_by_source=lengths,
     )
+
+
+def _with_keys_of(prompt_set: PromptSet, sampling: Sampling) -> Sampling:
+    """What the prompts bring with them is part of how tokens are chosen."""
+    keys = keys_of(prompt_set.prompts)
+    if sampling.endpoint != "chat" and not ONLY_CHAT.isdisjoint(keys):
+        raise UsageError(f"{prompt_set.domain} has prompts with tools, which only the endpoint chat takes")
+    return replace(sampling, prompt_keys=keys)
 
 
 async def _observe(

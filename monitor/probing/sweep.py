@@ -137,25 +137,32 @@ async def interleaved(
     plan: Plan,
     contenders: Sequence[Contender],
     on_sample: Callable[[object], None] | None = None,
+    on_point: Callable[[int], None] | None = None,
 ) -> list[Measured]:
-    """Measures all contenders side by side: at each concurrency, pass by pass, each time another one first."""
+    """Measures all contenders side by side: at each concurrency, pass by pass, each time another one first.
+
+    `on_point` is told of each concurrency that is done.
+    """
     found = [Measured(contender) for contender in contenders]
     for concurrency in plan.concurrencies:
         for repeat in range(plan.repeats):
             turn = repeat % len(found)
             for measured in found[turn:] + found[:turn]:
                 await measured.measure(engine, plan, concurrency, on_sample)
+        if on_point is not None:
+            on_point(concurrency)
     return found
 
 
 async def alone(
-    engine: Engine, plan: Plan, contender: Contender, on_sample: Callable[[object], None] | None = None
+    engine: Engine,
+    plan: Plan,
+    contender: Contender,
+    on_sample: Callable[[object], None] | None = None,
+    on_point: Callable[[int], None] | None = None,
 ) -> Measured:
     """Measures one contender at every concurrency, for servers that cannot run at the same time."""
-    found = Measured(contender)
-    for concurrency in plan.concurrencies:
-        for _ in range(plan.repeats):
-            await found.measure(engine, plan, concurrency, on_sample)
+    (found,) = await interleaved(engine, plan, [contender], on_sample, on_point)
     return found
 
 

@@ -3,22 +3,27 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from monitor.errors import PromptError
+from monitor.prompts.request_keys import canonical, request_keys
 from monitor.resources import resource_directory
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt; `turns` are what the user says, in order, the model answering in between."""
+    """One prompt; `turns` are what the user says, in order, the model answering in between.
+
+    `request_keys` are sent with it: structured output and tools.
+    """
 
     question_id: str
     category: str
     sub_category: str
     turns: tuple[str, ...]
+    request_keys: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -33,11 +38,17 @@ class PromptSet:
 def content_hash(prompts: tuple[Prompt, ...]) -> str:
     """SHA-256, in hex, of what a model is asked: the pairs of question_id and turns, sorted by question_id.
 
-    Categories, the order of lines and the way JSON is written do not count.
+    Where a prompt has keys of the request they are the third of its pair. Categories, the order of lines and the way
+    JSON is written do not count.
     """
-    asked = sorted((prompt.question_id, list(prompt.turns)) for prompt in prompts)
+    asked = sorted(_asked(prompt) for prompt in prompts)
     canonical = json.dumps(asked, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+
+
+def _asked(prompt: Prompt) -> tuple[str, list[str], str] | tuple[str, list[str]]:
+    pair = (prompt.question_id, list(prompt.turns))
+    return (*pair, canonical(prompt.request_keys)) if prompt.request_keys else pair
 
 
 def bundled_directory() -> Path:
@@ -67,7 +78,8 @@ def load_prompt_sets(directory: Path) -> dict[str, PromptSet]:
 def load_prompt_set(path: Path) -> PromptSet:
     """The set in one JSONL file with `question_id`, `category`, `turns` and perhaps `sub_category` on each line.
 
-    The names are those of MT-Bench, Spec-Bench and SPEED-Bench; other keys are ignored and numbers as ids are kept
+    The names are those of MT-Bench, Spec-Bench and SPEED-Bench; `response_format`, `tools` and `tool_choice` are sent
+    with the prompt. Other keys are ignored and numbers as ids are kept
     as text. The domain is the name of the file. Raises PromptError with one line `FILE:LINE: …` for each problem.
     """
     prompts: list[Prompt] = []
@@ -115,30 +127,33 @@ def _prompt(line: str) -> Prompt:
 
 
 def prompt_from(record: Mapping[str, Any]) -> Prompt:
-    """The prompt in an object with `question_id`, `category`, `turns` and perhaps `sub_category`.
+    """The prompt in an object with `question_id`, `category`, `turns` and perhaps `sub_category` and request keys.
 
     Raises ValueError saying what is wrong with it.
     """
     if missing := [key for key in ("question_id", "category", "turns") if key not in record]:
         raise ValueError(f"{' and '.join(missing)} missing; every prompt has question_id, category and turns")
+    turns = _turns(record["turns"])
     return Prompt(
         question_id=_identifier(record["question_id"]),
         category=_word(record, "category"),
         sub_category=_word(record, "sub_category"),
-        turns=_turns(record["turns"]),
+        turns=turns,
+        request_keys=request_keys(record, len(turns)),
     )
 
 
 def write_prompt_set(prompt_set: PromptSet, directory: Path) -> Path:
     """Writes `DOMAIN.jsonl` into the directory, over one that is there; reading it gives an equal set back."""
-    keys = ("question_id", "category", "sub_category", "turns")
-    lines = [
-        json.dumps({key: getattr(prompt, key) for key in keys if getattr(prompt, key)}, ensure_ascii=False)
-        for prompt in prompt_set.prompts
-    ]
+    lines = [json.dumps(_record(prompt), ensure_ascii=False) for prompt in prompt_set.prompts]
     path = directory / f"{prompt_set.domain}.jsonl"
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
+
+
+def _record(prompt: Prompt) -> dict[str, Any]:
+    keys = ("question_id", "category", "sub_category", "turns")
+    return {key: getattr(prompt, key) for key in keys if getattr(prompt, key)} | dict(prompt.request_keys)
 
 
 def _identifier(value: Any) -> str:

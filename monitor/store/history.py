@@ -55,7 +55,7 @@ def history_statement(
 ) -> Select[Any]:
     """Guarantee: reads only ix_runs_route_started_at (its plan is tested), so 90 days cost one index range."""
     c = runs.c
-    bucket = _bucket(group_by, zone)
+    bucket = bucket_column(group_by, zone)
     keys = [bucket, c.domain, c.source, c.k]
     steps, accepted, decode_steps = _sum(c.steps), _sum(c.accepted), _sum(c.decode_steps)
     accepted_of_drafted = _sum(c.accepted, c.drafted.is_not(None))
@@ -106,7 +106,8 @@ def _only(column: ColumnElement[Any]) -> ColumnElement[Any]:
     return case((func.min(column) == func.max(column), func.min(column)))
 
 
-def _bucket(group_by: str, zone: str) -> ColumnElement[Any]:
+def bucket_column(group_by: str, zone: str) -> ColumnElement[Any]:
+    """What runs are pooled by."""
     if group_by == "run":
         return runs.c.id
     if group_by == "identity":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from monitor.core.contexts import by_context
 from monitor.core.figures import Aggregate, aggregate, metric_values
 from monitor.core.floors import FirstPosition
 from monitor.core.judge import Candidate, Comparability
@@ -122,13 +123,19 @@ def list_runs(
 
 
 def get_run(connection: Connection, run_id: int) -> dict[str, Any] | None:
-    """One run's document with its identity and every sample's raw counts."""
+    """One run's document with its identity, its figures by length of context, and every sample's raw counts."""
     row = connection.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
     if row is None:
         return None
     identity = connection.execute(select(identities.c.document).where(identities.c.id == row.identity_id)).scalar_one()
-    found = connection.execute(select(samples).where(samples.c.run_id == run_id).order_by(samples.c.position))
-    return {**run_document(row), "identity": identity, "samples": [_sample(s).as_dict() for s in found]}
+    rows = connection.execute(select(samples).where(samples.c.run_id == run_id).order_by(samples.c.position))
+    found = [_sample(row) for row in rows]
+    return {
+        **run_document(row),
+        "identity": identity,
+        "by_context": by_context(found),
+        "samples": [sample.as_dict() for sample in found],
+    }
 
 
 def run_document(row: Row[Any]) -> dict[str, Any]:

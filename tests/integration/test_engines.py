@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,9 +15,11 @@ from replicas import prompt_set
 from monitor.cli import cli
 from monitor.core.figures import aggregate
 from monitor.core.records import Reason, Run, Sampling
+from monitor.errors import UsageError
 from monitor.probing.client import Target
 from monitor.probing.recognise import engine_at
 from monitor.probing.replay import replay
+from monitor.prompts.sets import PromptSet, content_hash
 from monitor.service.jobs import ProbeJob
 from monitor.service.probes import run_probe
 from tests.engines import FIXTURES, page
@@ -78,11 +81,14 @@ async def serving(server: EngineServer) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
 
 
-async def run_of(server: EngineServer, engine: str = "auto", **options: object) -> Run:
+async def run_of(
+    server: EngineServer, engine: str = "auto", prompts: PromptSet | None = None, **options: object
+) -> Run:
     async with serving(server) as url:
         target = Target(url)
         settings = {"route": "r", "sampling": Sampling(max_tokens=16), "concurrency": 2, **options}
-        run = await replay(target, await engine_at(target, engine), prompt_set(3), **settings)  # type: ignore[arg-type]
+        prompts = prompts or prompt_set(3)
+        run = await replay(target, await engine_at(target, engine), prompts, **settings)  # type: ignore[arg-type]
     assert isinstance(run, Run)
     return run
 
@@ -152,3 +158,35 @@ async def test_a_route_is_probed_as_the_engine_that_it_names():
         run = await run_probe(route, ProbeJob("k", route.name, "coding", url, Reason.SCHEDULED), prompt_set(3))
     assert isinstance(run, Run)
     assert (run.identity.engine, run.samples[0].source, run.invalid_reason) == ("tgi", "counters", None)
+
+
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+
+
+def with_keys(**keys: object) -> PromptSet:
+    """Three prompts, the first of which brings these keys of the request."""
+    first, *others = prompt_set(3).prompts
+    prompts = (replace(first, request_keys=keys), *others)
+    return PromptSet("coding", prompts, content_hash(prompts))
+
+
+async def test_what_a_prompt_brings_with_it_is_sent_with_it_alone_and_recorded():
+    server = EngineServer("sglang")
+    run = await run_of(server, prompts=with_keys(tools=[WEATHER], tool_choice="auto"), concurrency=1)
+    assert run.invalid_reason is None, run.invalid_detail
+    assert run.sampling.prompt_keys == ("tools", "tool_choice")
+    assert [(body.get("tools"), body.get("tool_choice")) for body in server.bodies] == [
+        ([WEATHER], "auto"), (None, None), (None, None),
+    ]  # fmt: skip
+
+
+async def test_the_output_format_of_a_prompt_goes_before_that_of_the_route():
+    server, own = EngineServer("sglang"), {"type": "json_object"}
+    sampling = Sampling(max_tokens=16, extra_body=(("response_format", {"type": "text"}),))
+    await run_of(server, prompts=with_keys(response_format=own), sampling=sampling, concurrency=1)
+    assert [body["response_format"] for body in server.bodies] == [own, {"type": "text"}, {"type": "text"}]
+
+
+async def test_tools_are_refused_on_an_endpoint_that_has_none():
+    with pytest.raises(UsageError, match="coding has prompts with tools, which only the endpoint chat takes"):
+        await run_of(EngineServer("sglang"), prompts=with_keys(tools=[WEATHER]), sampling=Sampling("completions"))

@@ -45,7 +45,11 @@ SHOWS_FIGURES: dict[str, list[tuple[str, ...]]] = {
     "probe": [("{speculative}", *QUICK), ("{speculative}", *QUICK, "--source", "stream")],
     "routes": [()],
     "history": [(ROUTE, "--group-by", grouping) for grouping in GROUPINGS]
-    + [(ROUTE, "--organic"), (ROUTE, *(f"--metric={metric}" for metric in ("coverage", "acceptance_rate")))],
+    + [
+        (ROUTE, "--by-context"),
+        (ROUTE, "--organic"),
+        (ROUTE, *(f"--metric={metric}" for metric in ("coverage", "acceptance_rate"))),
+    ],
     "runs": [()],
     "run show": [("{run}",), ("1",)],
     "incidents": [(), ("{incident}",)],

@@ -15,6 +15,7 @@ from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.core.judge import Line, judge_run
 from monitor.core.records import Counts, Source
 from monitor.store import baselines, identities, incidents, runs
+from monitor.store.contexts import history_by_context
 from monitor.store.history import history, history_statement
 from monitor.store.verdicts import store_verdict
 from tests.factories import IDENTITY, REPLICA, ROUTE, START, Lengths, make_run, make_sample
@@ -316,3 +317,53 @@ def test_ninety_days_of_a_route_add_up(ninety_days: Database) -> None:
     assert sum(row["runs_total"] for row in rows) == 2 * 3240
     assert sum(row["runs_valid"] for row in rows) == 2 * (3240 - 3240 // 200)
     assert {row["domain"] for row in rows} == {"domain-1", "domain-2"}
+
+
+def with_contexts(short: float, long: float, **changes: Any) -> Any:
+    """A run of two short prompts and a long one of two turns."""
+    samples = (
+        make_sample("q00", short, prompt_tokens=200),
+        make_sample("q01", short, prompt_tokens=200),
+        make_sample("q02", long, prompt_tokens=10_000, chunk_tokens=((1, 2), (1, 2)), chunk_seconds=((0, 1), (0, 1))),
+        make_sample("q03", long, prompt_tokens=None),
+        make_sample("q04", long, prompt_tokens=10_000, invalid_reason="too_short"),
+    )
+    return {"samples": samples, **changes}
+
+
+def test_by_context_what_falls_at_long_contexts_alone_is_seen(connection: Connection) -> None:
+    stored(connection, **with_contexts(2.5, 2.0))
+    stored(connection, at=START + DAY, **with_contexts(2.5, 1.25))
+    stored(connection, at=START + DAY, **with_contexts(2.5, 1.25, invalid_reason="busy"))
+    keys = ("bucket", "from_tokens", "to_tokens", "acceptance_length", "prompts", "runs")
+    rows = history_by_context(connection, ROUTE, group_by="day")
+    assert [tuple(row[key] for key in keys) for row in rows] == [
+        ("2026-03-02T00:00:00+00:00", 0, 256, 2.5, 2, 1),
+        ("2026-03-02T00:00:00+00:00", 4096, 16384, 2.0, 1, 1),
+        ("2026-03-03T00:00:00+00:00", 0, 256, 2.5, 2, 1),
+        ("2026-03-03T00:00:00+00:00", 4096, 16384, 1.25, 1, 1),
+    ]
+
+
+def test_by_context_figures_are_pooled_as_those_of_a_run_are(connection: Connection) -> None:
+    run_id = stored(connection, **with_contexts(2.5, 2.0))
+    document = runs.get_run(connection, run_id)
+    assert document is not None
+    of_run = document["by_context"]
+    rows = history_by_context(connection, ROUTE, domain="coding", since=START, until=START + HOUR)
+    both = sorted(set(of_run[0]) & set(rows[0]))
+    assert both == [
+        "acceptance_length", "acceptance_length_prompt_mean", "acceptance_rate", "accepted", "drafted", "from_tokens",
+        "k", "prompts", "source", "steps", "to_tokens",
+    ]  # fmt: skip
+    assert [{key: row[key] for key in both} for row in rows] == [{key: row[key] for key in both} for row in of_run]
+    assert [(row["group_by"], row["bucket"], row["coverage"]) for row in rows] == [("run", run_id, 1.0)] * 2
+    assert [row["tokens_per_step"] for row in rows] == [2.5, pytest.approx(1.999)]
+
+
+def test_by_context_never_pools_sources_or_k(connection: Connection) -> None:
+    stored(connection, 2.5)
+    stored(connection, 2.5, source=Source.STREAM)
+    stored(connection, 2.5, k=5)
+    rows = history_by_context(connection, ROUTE, group_by="week")
+    assert {(row["source"], row["k"]) for row in rows} == {("request", 3), ("stream", 3), ("request", 5)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,7 +47,18 @@ def test_the_table_has_a_line_for_every_domain_and_fits_a_terminal(url):
         "writing",
     ]  # fmt: skip
     assert max(map(len, lines)) <= 80
-    assert lines[14].startswith("engine vllm · version 0.32.0 · model tiny")
+    assert any(line.startswith("engine vllm · version 0.32.0 · model tiny") for line in lines)
+
+
+def test_a_domain_with_prompts_of_several_lengths_has_its_figures_by_context(url):
+    result = probe(url, "--domain", "rag", "--domain", "roleplay")
+    document = json.loads(probe(url, "--domain", "rag", "--format", "json").stdout)
+    (domain,) = document["domains"]
+    assert [bucket["source"] for bucket in domain["by_context"]] == ["request"] * len(domain["by_context"])
+    assert sum(bucket["prompts"] for bucket in domain["by_context"]) == domain["prompts_valid"]
+    assert sum(bucket["steps"] for bucket in domain["by_context"]) == domain["steps"]
+    shown = result.stdout.partition("prompt tokens")[2]
+    assert re.findall(r"^rag +(\S+)", shown, re.MULTILINE) == ["256–1k", "1k–4k"]
 
 
 def test_the_json_has_identity_figures_and_raw_counts(url):
@@ -102,6 +114,15 @@ def test_figures_are_shown_also_when_they_cannot_be_kept(url):
     result = CliRunner().invoke(cli, arguments)
     assert isinstance(result.exception, StoreError)
     assert result.stdout.splitlines()[-2].startswith("engine vllm")
+
+
+def test_a_warm_probe_meets_what_an_earlier_one_left_in_the_cache_and_a_cold_one_never_does():
+    options = ("--prompts", "2", "--domain", "rag", "--format", "json")
+    with SimulatedServer(ServerConfig(prompt_tokens_details=True)).run_in_thread() as url:
+        found = [json.loads(probe(url, *options, "--cache", cache).stdout) for cache in ("warm", "warm", "cold")]
+    cached = [sum(sample["cached_prompt_tokens"] for sample in document["samples"]) for document in found]
+    assert [document["sampling"]["cache"] for document in found] == ["warm", "warm", "cold"]
+    assert (cached[0], cached[1] > 0, cached[2]) == (0, True, 0)
 
 
 def test_a_declared_method_is_part_of_the_identity_and_leaves_acceptance_out_of_a_stream():

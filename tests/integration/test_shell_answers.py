@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from monitor.cli import cli
 from monitor.core.incidents import BrokenDomain, IncidentState, Worst
 from monitor.core.judge import Line, judge_run
+from monitor.core.records import Sampling
 from monitor.errors import UsageError
 from monitor.sim import SimulatedServer
 from monitor.store import baselines, incidents, runs, verdicts
@@ -249,3 +250,16 @@ def test_what_each_source_says_of_a_run_is_shown_with_it_and_with_its_route(data
     assert "sources" not in specwatch(database, "run", "show", str(bare)).stdout
     (coding, math) = json.loads(specwatch(database, "routes", "--format", "json").stdout)
     assert (coding["acceptance_by_source"], math["acceptance_by_source"]) == (lengths, {})
+
+
+def test_run_show_says_how_the_run_was_asked(database: Database) -> None:
+    sampling = Sampling(extra_body=(("priority", 10),), prompt_keys=("response_format", "tools"))
+    with database.transaction() as connection:
+        plain = runs.store_run(connection, "one", make_run())
+        constrained = runs.store_run(connection, "two", make_run(sampling=sampling))
+    assert (
+        "  sampling  chat of up to 128 tokens, temperature 0, cache cold, concurrency 4\n"
+        in specwatch(database, "run", "show", str(plain)).stdout
+    )
+    shown = " ".join(specwatch(database, "run", "show", str(constrained)).stdout.split())
+    assert 'concurrency 4, extra_body {"priority": 10}, prompts with response_format and tools' in shown

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import select
 
+from monitor.core.contexts import by_context
 from monitor.core.figures import aggregate
 from monitor.core.judge import Comparability
 from monitor.core.records import Counts, Identity, Reason, Regime, Run, Sample, Sampling, Source
@@ -77,6 +78,7 @@ def test_a_stored_run_reads_back_as_the_document_of_what_was_measured(connection
         "acceptance_by_source": {"request": 2.5, "stream": 2.4},
         **aggregate(DOMAIN, run.samples).as_dict(),
         "identity": IDENTITY.as_dict(),
+        "by_context": by_context(run.samples),
         "samples": [sample.as_dict() for sample in run.samples],
     }
 

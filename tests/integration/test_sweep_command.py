@@ -78,12 +78,17 @@ def test_running_servers_give_a_curve_with_intervals_and_a_crossover(plain, spec
 
 def test_the_table_fits_a_terminal_and_csv_has_a_row_for_each_point(plain, speculative):
     options = ("--plain", plain, "--speculative", speculative, "--concurrency", "1,2", *QUICK)
-    table = sweep(*options).stdout
+    result = sweep(*options)
+    table = result.stdout
     rows = list(csv.DictReader(io.StringIO(sweep(*options, "--format", "csv").stdout)))
     assert "2 passes a point, passes interleaved;\nratios are measured, with 95 % intervals" in table
     assert re.search(r"^ +1 +\d\.\d\d \[\d\.\d\d, \d\.\d\d\] ", table, re.MULTILINE)
     assert "\ncrossover: " in table
     assert max(map(len, table.splitlines())) <= 100
+    assert [line.split(" in ")[0] for line in result.stderr.splitlines() if line.startswith("concurrency ")] == [
+        "concurrency 1 is measured: 56 of 120 requests",
+        "concurrency 2 is measured: 120 of 120 requests",
+    ]
     assert [(row["label"], row["concurrency"]) for row in rows] == [(speculative, "1"), (speculative, "2")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from monitor.core.judge import (
     judge_confirmation,
     judge_run,
 )
+from monitor.core.records import Sampling
 from tests.factories import COMPARABILITY, make_candidate, make_reference
 
 LINE = Line("acceptance_length", 0.15)
@@ -194,3 +196,9 @@ def test_one_run_that_cannot_be_judged_leaves_the_confirmation_undecided(positio
     verdict = judge_confirmation(runs[0], runs[1:], make_reference(), LINE)
     assert (verdict.outcome, verdict.run_ids) == (Outcome.INVALID, (9,))
     assert verdict.reason == "not comparable: K 4 is not the baseline's 3"
+
+
+def test_a_warm_run_is_never_compared_with_a_cold_baseline() -> None:
+    warm = replace(COMPARABILITY, sampling=Sampling(cache="warm").as_dict())
+    (difference,) = COMPARABILITY.differences(warm)
+    assert difference.startswith("sampling ")

@@ -1,0 +1,100 @@
+"""History by length of context: one query over samples, since runs hold only what is pooled over all lengths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Double, Integer, and_, case, cast, func, literal_column, select
+
+from monitor.core.contexts import EDGES_TOKENS, HISTORY_METRICS, edges_of
+from monitor.store.history import WORK_MEMORY, bucket_column
+from monitor.store.schema import runs, samples
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sqlalchemy import ColumnElement, Connection, Row, Select
+
+
+def history_by_context(
+    connection: Connection,
+    route: str,
+    *,
+    domain: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    group_by: str = "run",
+    zone: str = "UTC",
+) -> list[dict[str, Any]]:
+    """As `history`, with a row for every bucket of prompt tokens, over the valid samples of valid runs.
+
+    Reads the samples themselves, so that a long window takes longer than by `history`.
+    """
+    connection.execute(select(func.set_config("work_mem", WORK_MEMORY, True)))
+    statement = _statement(route, domain, since, until, bucket_column(group_by, zone))
+    return [_document(row, group_by) for row in connection.execute(statement)]
+
+
+def _statement(
+    route: str, domain: str | None, since: datetime | None, until: datetime | None, bucket: ColumnElement[Any]
+) -> Select[Any]:
+    c, s = runs.c, samples.c
+    turns = func.greatest(1, func.cardinality(s.turn_chunks))
+    context = func.width_bucket(s.prompt_tokens / turns, cast(list(EDGES_TOKENS), s.histogram.type))
+    steps, accepted, decode_steps = _sum(s.steps), _sum(s.accepted), _sum(s.decode_steps)
+    accepted_of_drafted = cast(func.sum(s.accepted).filter(s.drafted.is_not(None)), Double)
+    statement = (
+        select(
+            bucket.label("bucket"),
+            cast(context, Integer).label("context"),
+            c.domain,
+            c.source,
+            c.k,
+            func.min(c.started_at).label("first_at"),
+            func.max(c.started_at).label("last_at"),
+            func.count(c.id.distinct()).label("runs"),
+            func.count(s.question_id.distinct()).label("prompts"),
+            (1 + accepted / func.nullif(steps, 0)).label("acceptance_length"),
+            func.avg(1 + cast(s.accepted, Double) / func.nullif(s.steps, 0)).label("acceptance_length_prompt_mean"),
+            (accepted_of_drafted / func.nullif(_sum(s.drafted), 0)).label("acceptance_rate"),
+            ((_sum(s.completion_tokens) - _sum(turns)) / func.nullif(decode_steps, 0)).label("tokens_per_step"),
+            case((c.source != "stream", func.least(1.0, steps / func.nullif(decode_steps, 0)))).label("coverage"),
+            *(func.sum(column).label(column.name) for column in (s.steps, s.drafted, s.accepted)),
+        )
+        .join(samples, and_(s.run_id == c.id, s.invalid_reason.is_(None), s.prompt_tokens.is_not(None)))
+        .where(c.route == route, c.valid)
+        .group_by("bucket", "context", c.domain, c.source, c.k)
+        .order_by(literal_column("first_at"), c.domain, literal_column("context"))
+    )
+    if domain is not None:
+        statement = statement.where(c.domain == domain)
+    if since is not None:
+        statement = statement.where(c.started_at >= since)
+    if until is not None:
+        statement = statement.where(c.started_at < until)
+    return statement
+
+
+def _sum(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    return cast(func.sum(column), Double)
+
+
+def _document(row: Row[Any], group_by: str) -> dict[str, Any]:
+    low, high = edges_of(row.context)
+    return {
+        "bucket": row.bucket.isoformat() if hasattr(row.bucket, "isoformat") else row.bucket,
+        "group_by": group_by,
+        "from_tokens": low,
+        "to_tokens": high,
+        "domain": row.domain,
+        "source": row.source,
+        "k": row.k,
+        "first_at": row.first_at.isoformat(),
+        "last_at": row.last_at.isoformat(),
+        "runs": row.runs,
+        "prompts": row.prompts,
+        **{name: getattr(row, name) for name in HISTORY_METRICS},
+        "steps": row.steps,
+        "drafted": row.drafted,
+        "accepted": row.accepted,
+    }
