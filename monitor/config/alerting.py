@@ -12,6 +12,7 @@ from monitor.config.strict import Labels, Name, Names, StrictModel, Text, Whole,
 from monitor.config.units import Duration, Ratio
 
 LONGEST_GATHERING = timedelta(hours=1)
+MOST_PERIODS = 100
 
 Severity = Literal["page", "warning"]
 Metric = Literal["acceptance_length", "tokens_per_step", "first_position_survival"]
@@ -86,6 +87,20 @@ class Resolve(StrictModel):
     )
 
 
+class Stale(StrictModel):
+    """When a route that is not measured has an incident of its own. It cannot be switched off, only routed."""
+
+    after: Whole = Field(
+        default=2,
+        le=MOST_PERIODS,
+        description="Periods (`every` of the route) without a valid run of a domain; never sooner than two minutes, "
+        "nor within the first period after a start of `serve`. The first valid run ends it.",
+    )
+    severity: Severity = Field(
+        default="warning", description="No drop is known, so nobody is woken unless this is `page`."
+    )
+
+
 def _distinct_names(items: tuple[Rule, ...] | tuple[Receiver, ...]) -> tuple[Rule, ...] | tuple[Receiver, ...]:
     names = [item.name for item in items]
     for position, name in enumerate(names):
@@ -109,6 +124,7 @@ class Alerting(StrictModel):
         "Unset: every receiver gets everything.",
     )
     resolve: Resolve = Field(default=Resolve(), description="When an incident is over.")
+    stale: Stale = Field(default=Stale(), description="When a route counts as not measured, which is an incident too.")
     gather_for: Duration = Field(
         default=timedelta(minutes=5),
         description="After a message of an incident, domains that break too are gathered for this long, an hour at "
