@@ -8,24 +8,33 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from monitor.config.limits import MAX_RUNS
 from monitor.config.receivers import Receiver, web_address
-from monitor.config.strict import Labels, Name, Names, StrictModel, Text, Whole, at_least_one
+from monitor.config.strict import Labels, Name, Names, StrictModel, Switch, Text, Whole, at_least_one
 from monitor.config.units import Duration, Ratio
 
 LONGEST_GATHERING = timedelta(hours=1)
 MOST_PERIODS = 100
 
 Severity = Literal["page", "warning"]
-Metric = Literal["acceptance_length", "tokens_per_step", "first_position_survival"]
+Metric = Literal[
+    "acceptance_length",
+    "tokens_per_step",
+    "accepted_per_step",
+    "acceptance_rate",
+    "throughput",
+    "first_position_survival",
+]
 
 
 class Rule(StrictModel):
-    """What opens an incident: a drop below the baseline, or a floor whatever the baseline. Exactly one of the two."""
+    """What opens an incident: a drop below the baseline, a floor whatever the baseline, or a slow leak. One of them."""
 
     name: Name = Field(examples=["acceptance-drop"], description="Name of the rule in incidents and alerts; unique.")
     metric: Metric = Field(
         default="acceptance_length",
         description="What is compared with the baseline, prompt by prompt. `tokens_per_step` also sees steps without a "
-        "draft, which acceptance length does not. `first_position_survival`, the share of steps whose first draft "
+        "draft, which acceptance length does not. `accepted_per_step` is acceptance length less 1. `acceptance_rate`, "
+        "of drafted tokens, is compared within one K only. `throughput`, tokens per second of one prompt, moves with "
+        "the load too: rather a warning. `first_position_survival`, the share of steps whose first draft "
         "token is accepted, is held against `below` instead.",
     )
     drop: Ratio | None = Field(
@@ -33,7 +42,7 @@ class Rule(StrictModel):
         examples=["15%"],
         description="How far below the baseline. A run trips the rule from 11/15 of this on, when the fall is "
         "significant; the incident opens when two confirmation runs pool with it to the full drop. "
-        "Unset: `below` is given.",
+        "Unset: `below` or `leak` is given.",
     )
     below: Ratio | None = Field(
         default=None,
@@ -41,7 +50,12 @@ class Rule(StrictModel):
         description="An absolute rule, only for `first_position_survival`: a run below it trips, whatever the "
         "baseline and without one. The incident opens when two confirmation runs are below it too, and is over from "
         "twice this on. It sees a dead drafter also where acceptance length is under 1.18 and cannot lose 15 percent. "
-        "Unset: `drop` is given.",
+        "Unset: `drop` or `leak` is given.",
+    )
+    leak: Switch = Field(
+        default=False,
+        description="`true`: drift too slow for any one run, accumulated over runs against the pinned baseline "
+        "(docs/statistics.md). Only as a `warning`. The domain is well when what has accumulated is gone.",
     )
     severity: Severity = Field(default="page", description="`page` wakes someone, `warning` waits for working hours.")
     routes: Names | None = Field(default=None, description="Names of the routes it judges. Unset: all of them.")
@@ -54,13 +68,15 @@ class Rule(StrictModel):
 
     @model_validator(mode="after")
     def _a_drop_or_a_floor(self) -> Self:
-        if (self.drop is None) == (self.below is None):
-            raise ValueError("give exactly one of drop and below")
+        if [self.drop is not None, self.below is not None, self.leak].count(True) != 1:
+            raise ValueError("give exactly one of drop, below and leak")
         absolute = self.metric == "first_position_survival"
         if absolute and self.below is None:
             raise ValueError("first_position_survival has no baseline to drop from; give below, for example 5%")
         if self.below is not None and not absolute:
             raise ValueError(f"below is for metric first_position_survival; {self.metric} is given a drop")
+        if self.leak and self.severity != "warning":
+            raise ValueError("a slow leak wakes nobody; write severity: warning")
         return self
 
 

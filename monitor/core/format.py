@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from monitor.core.leak import LIMIT
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -22,7 +24,7 @@ def figure(metric: str, value: float | None) -> str:
         return f"{value * 1000:.2f} ms"
     if "_seconds" in metric:
         return f"{value * 1000:.0f} ms" if value < 10 else f"{value:.1f} s"
-    if metric.startswith("tokens_per_second"):
+    if metric.startswith(("tokens_per_second", "throughput")):
         return f"{value:.0f}"
     return f"{value:.2f}"
 
@@ -108,6 +110,13 @@ def ratio_text(ratio: Mapping[str, Any] | None) -> str:
 def agreement_text(agreement: Mapping[str, Any] | None) -> str:
     """How many outputs are the same, of how many: 68/72."""
     return NOTHING if agreement is None else f"{agreement['same']}/{agreement['compared']}"
+
+
+def leak_text(verdict: Mapping[str, Any]) -> str:
+    """What a verdict of a slow leak has accumulated: 5.2 of 7 standard errors accumulated over 9 runs."""
+    over = len(verdict.get("accumulated_over") or ())
+    since = f" over {count(over, 'run')}" if over else ""
+    return f"{verdict['accumulated']:.1f} of {LIMIT:g} standard errors accumulated{since}"
 
 
 def speedup_line(speedup: Mapping[str, Any]) -> str:

@@ -87,14 +87,20 @@ def reference(connection: Connection, route: str, domain: str, metric: str, run:
     if not approved:
         return None
     comparable = [row for row in approved if not comparability(row).differences(run)]
-    row = (comparable or approved)[0]
-    stored = row.metrics[metric]
-    return Reference(row.id, comparability(row), stored["values"], stored["run_sigma"], stored["runs"])
+    return _reference(connection, (comparable or approved)[0], metric)
 
 
 def reference_by_id(connection: Connection, baseline_id: int, metric: str) -> Reference:
     row = connection.execute(select(baselines).where(baselines.c.id == baseline_id)).one()
-    stored = row.metrics[metric]
+    return _reference(connection, row, metric)
+
+
+def _reference(connection: Connection, row: Row[Any], metric: str) -> Reference:
+    """Of a metric that a baseline of an earlier version does not hold, from the raw counts of the same runs."""
+    stored = row.metrics.get(metric)
+    if stored is None:
+        its_runs = select(runs).where(runs.c.id.in_(row.run_ids)).order_by(runs.c.id)
+        stored = _metric(connection, list(connection.execute(its_runs)), metric)
     return Reference(row.id, comparability(row), stored["values"], stored["run_sigma"], stored["runs"])
 
 

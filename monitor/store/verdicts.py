@@ -9,7 +9,8 @@ from sqlalchemy import and_, func, insert, or_, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from monitor.store.schema import bumps, runs, trips, verdicts
+from monitor.core.leak import Look
+from monitor.store.schema import baselines, bumps, runs, trips, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -165,6 +166,29 @@ def healing_runs(connection: Connection, route: str, domain: str, rule: str, cou
         .limit(count)
     )
     return sorted(connection.execute(statement).scalars())
+
+
+def looks(
+    connection: Connection, route: str, domain: str, rule: str, baseline_id: int, before: int, count: int
+) -> list[Look]:
+    """The last `count` runs before that one that the rule judged alone against this baseline, oldest first.
+
+    Guarantee: reads no run older than the baseline's own, so a baseline just approved does not cost all of history.
+    """
+    own = select(func.unnest(baselines.c.run_ids).label("id")).where(baselines.c.id == baseline_id).subquery()
+    document = verdicts.c.document
+    statement = (
+        select(
+            runs.c.id, document["change"].as_float().label("change"), document["standard_error"].as_float().label("se")
+        )
+        .join(verdicts, verdicts.c.run_id == runs.c.id)
+        .where(runs.c.route == route, runs.c.domain == domain, verdicts.c.rule == rule, verdicts.c.trip_id.is_(None))
+        .where(runs.c.id > select(func.max(own.c.id)).scalar_subquery(), runs.c.id < before)
+        .where(verdicts.c.outcome != "invalid", document["baseline_id"].as_integer() == baseline_id)
+        .order_by(runs.c.id.desc())
+        .limit(count)
+    )
+    return [Look(row.id, row.change, row.se) for row in reversed(connection.execute(statement).all())]
 
 
 def ill_replicas(connection: Connection, route: str, domain: str, rule: str, since: datetime) -> list[str]:

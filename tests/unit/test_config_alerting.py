@@ -156,8 +156,10 @@ def test_an_absolute_rule_has_a_floor_and_no_drop() -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ({}, "give exactly one of drop and below"),
-        ({"drop": "15%", "below": "5%"}, "give exactly one of drop and below"),
+        ({}, "give exactly one of drop, below and leak"),
+        ({"drop": "15%", "below": "5%"}, "give exactly one of drop, below and leak"),
+        ({"drop": "15%", "leak": True}, "give exactly one of drop, below and leak"),
+        ({"leak": True}, "a slow leak wakes nobody; write severity: warning"),
         (
             {"metric": "first_position_survival", "drop": "15%"},
             "first_position_survival has no baseline to drop from; give below, for example 5%",

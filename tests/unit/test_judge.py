@@ -194,3 +194,13 @@ def test_one_run_that_cannot_be_judged_leaves_the_confirmation_undecided(positio
     verdict = judge_confirmation(runs[0], runs[1:], make_reference(), LINE)
     assert (verdict.outcome, verdict.run_ids) == (Outcome.INVALID, (9,))
     assert verdict.reason == "not comparable: K 4 is not the baseline's 3"
+
+
+def test_an_acceptance_rate_without_one_k_is_not_compared() -> None:
+    without = replace(COMPARABILITY, k=None)
+    reference = replace(make_reference(0.5), comparability=without)
+    candidate = make_candidate(0.3, comparability=without)
+    verdict = judge_run(candidate, reference, Line("acceptance_rate", 0.15))
+    assert verdict.outcome is Outcome.INVALID
+    assert verdict.reason == "not comparable: acceptance rates have no meaning without one K, and K is not known"
+    assert judge_run(candidate, reference, Line("accepted_per_step", 0.15)).outcome is Outcome.TRIPPED
