@@ -77,7 +77,7 @@ class Judging:
         case.recorded.verdicts.append((rule.name, verdict))
         found = incidents.open_incident(case.connection, case.route.name)
         state = life.IncidentState() if found is None else self._heal(case, rule, verdict, found)
-        if life.covers(state, case.run.domain, rule.severity):
+        if life.covers(state, case.run.domain, rule.severity, absolute=is_absolute(rule)):
             return False
         if verdict.outcome is judge.Outcome.CONFIRMED:  # a leak has accumulated over runs: no others are asked for
             self._break(case, rule, verdict)
@@ -143,7 +143,8 @@ class Judging:
     def _break(self, case: Case, rule: Rule, verdict: judge.Verdict) -> None:
         found = incidents.open_incident(case.connection, case.route.name)
         state = life.IncidentState() if found is None else found[1]
-        moved = life.on_confirmed(state, case.run.domain, rule.name, rule.severity, verdict, case.now)
+        told = (case.run.domain, rule.name, rule.severity, verdict, case.now)
+        moved = life.on_confirmed(state, *told, absolute=is_absolute(rule))
         self._transitions.move(case, rule, verdict, found, moved)
 
 

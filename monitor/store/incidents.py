@@ -194,4 +194,11 @@ def _domain(document: Mapping[str, Any]) -> BrokenDomain:
     times = {name: datetime.fromisoformat(document[name]) for name in ("joined_at", "left_at") if document.get(name)}
     worst = document.get("worst")
     known = None if worst is None else Worst(**{**worst, "run_ids": tuple(worst["run_ids"])})
-    return BrokenDomain(document["rule"], document["severity"], document["well_runs"], known, **times)
+    return BrokenDomain(
+        document["rule"],
+        document["severity"],
+        document["well_runs"],
+        known,
+        **times,
+        absolute=document.get("absolute", False),
+    )

@@ -864,9 +864,30 @@ def test_a_baseline_of_an_earlier_version_judges_metrics_that_it_does_not_hold(d
     rule = {"name": "other", "metric": metric, "drop": "20%"}
     story = Story(database, make_config(alerting=make_alerting(rules=[rule])))
     story.baseline()
+    story.query("ALTER TABLE baselines DISABLE TRIGGER USER")  # immutable since
     story.query("UPDATE baselines SET metrics = metrics - CAST(:metric AS text)", metric=metric)
     [(name, verdict)] = story.run(1.7).verdicts
     assert (name, verdict.metric, verdict.outcome) == ("other", metric, Outcome.TRIPPED)
     expected = {"accepted_per_step": 0.7 / 1.4 - 1, "acceptance_rate": 0.7 / 1.4 - 1, "throughput": 1.7 / 2.4 - 1}
     assert verdict.estimate is not None
     assert verdict.estimate.change == pytest.approx(expected[metric], abs=1e-3)
+
+
+def test_a_drafter_that_dies_during_a_page_is_told(database: Database) -> None:
+    rules = [
+        {"name": "acceptance-drop", "drop": "15%"},
+        {"name": "dead-drafter", "metric": "first_position_survival", "below": "5%"},
+    ]
+    story = Story(database, make_config(alerting=make_alerting(rules=rules)))
+    story.baseline()
+    incident_id = story.incident()
+    for _ in range(2):
+        story.run(1.01)
+        while any(job["reason"] == "confirm" for job in story.jobs()):
+            story.confirm(1.01)
+    events = story.get_incident(incident_id)["events"]
+    assert [event["transition"] for event in events] == ["opened", "updated"]
+    assert events[-1]["summary"].startswith(
+        "PAGE, NOW ALSO chat-prod · coding: first-position survival 1% by request: the drafter proposes nothing"
+    )
+    assert story.get_incident(incident_id)["domains"]["coding"]["rule"] == "dead-drafter"

@@ -114,6 +114,9 @@ def test_every_metric_a_rule_may_name_has_a_value_per_valid_sample() -> None:
     assert {name: of(sample) for name, of in SAMPLE_METRICS.items()} == {
         "acceptance_length": 2.5,
         "tokens_per_step": 2.5,
+        "accepted_per_step": 1.5,
+        "acceptance_rate": 0.5,
+        "throughput": 250.0,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -83,6 +84,8 @@ def test_a_verdict_shows_what_it_rests_on() -> None:
         "trip_change": pytest.approx(-0.11),
         "resolve_change": pytest.approx(-0.07),
         "above_resolve_line": False,
+        "accumulated": None,
+        "accumulated_over": [],
         "judge_version": JUDGE_VERSION,
     }
 
