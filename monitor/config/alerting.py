@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from monitor.config.limits import MAX_RUNS
 from monitor.config.receivers import Receiver, web_address
 from monitor.config.strict import Labels, Name, Names, StrictModel, Switch, Text, Whole, at_least_one
-from monitor.config.units import Duration, Ratio
+from monitor.config.units import Duration, Floor, Ratio
 
 LONGEST_GATHERING = timedelta(hours=1)
 MOST_PERIODS = 100
@@ -22,7 +22,10 @@ Metric = Literal[
     "acceptance_rate",
     "throughput",
     "first_position_survival",
+    "speedup",
 ]
+ABSOLUTE = ("first_position_survival", "speedup")
+"""Metrics that `below` may name."""
 
 
 class Rule(StrictModel):
@@ -35,7 +38,7 @@ class Rule(StrictModel):
         "draft, which acceptance length does not. `accepted_per_step` is acceptance length less 1. `acceptance_rate`, "
         "of drafted tokens, is compared within one K only. `throughput`, tokens per second of one prompt, moves with "
         "the load too: rather a warning. `first_position_survival`, the share of steps whose first draft "
-        "token is accepted, is held against `below` instead.",
+        "token is accepted, is held against `below` instead. `speedup` is measured beside the route's `plain_twin`.",
     )
     drop: Ratio | None = Field(
         default=None,
@@ -44,12 +47,13 @@ class Rule(StrictModel):
         "significant; the incident opens when two confirmation runs pool with it to the full drop. "
         "Unset: `below` or `leak` is given.",
     )
-    below: Ratio | None = Field(
+    below: Floor | None = Field(
         default=None,
         examples=["5%"],
-        description="An absolute rule, only for `first_position_survival`: a run below it trips, whatever the "
+        description="An absolute rule, for `first_position_survival` and `speedup`: a run below it trips, whatever the "
         "baseline and without one. The incident opens when two confirmation runs are below it too, and is over from "
         "twice this on. It sees a dead drafter also where acceptance length is under 1.18 and cannot lose 15 percent. "
+        "Of `speedup` (`1.0`): when three measurements in a row have their whole interval below it. "
         "Unset: `drop` or `leak` is given.",
     )
     leak: Switch = Field(
@@ -70,11 +74,14 @@ class Rule(StrictModel):
     def _a_drop_or_a_floor(self) -> Self:
         if [self.drop is not None, self.below is not None, self.leak].count(True) != 1:
             raise ValueError("give exactly one of drop, below and leak")
-        absolute = self.metric == "first_position_survival"
-        if absolute and self.below is None:
+        if self.metric == "first_position_survival" and self.below is None:
             raise ValueError("first_position_survival has no baseline to drop from; give below, for example 5%")
-        if self.below is not None and not absolute:
-            raise ValueError(f"below is for metric first_position_survival; {self.metric} is given a drop")
+        if self.below is not None and self.metric not in ABSOLUTE:
+            raise ValueError(f"below is for metric {' or '.join(ABSOLUTE)}; {self.metric} is given a drop")
+        if self.metric == "first_position_survival" and self.below is not None and self.below >= 1:
+            raise ValueError(f"below {self.below:g} is not between 0% and 100%; did you mean {self.below:g}%?")
+        if self.leak and self.metric == "speedup":
+            raise ValueError("speedup is measured too rarely for a leak to accumulate; give drop or below")
         if self.leak and self.severity != "warning":
             raise ValueError("a slow leak wakes nobody; write severity: warning")
         return self

@@ -173,9 +173,9 @@ def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str]
     parts = [f"{domain['severity']} by {domain['rule']}"]
     if worst := domain.get("worst"):
         value, before = (figure(worst["metric"], worst[key]) for key in ("value", "baseline_value"))
-        run_ids = ", ".join(map(str, worst["run_ids"]))
+        run_ids = f" (runs {', '.join(map(str, worst['run_ids']))})" if worst["run_ids"] else ""
         by = by_source(worst.get("source"))
-        parts.append(f"at worst {change(worst['change'])}, {value} of {before}{by} (runs {run_ids})")
+        parts.append(f"at worst {change(worst['change'])}, {value} of {before}{by}{run_ids}")
     parts += [f"joined {time_text(joined)}"] if joined else []
     parts.append(f"left {time_text(left)}" if left else "still broken")
     return f"  {name}: {'; '.join(parts)}"

@@ -126,6 +126,10 @@ class Verdict:
     """Standard errors below the baseline by this run, of a rule that looks for a slow leak (core/leak.py)."""
     accumulated_over: tuple[int, ...] = ()
     """The runs that it has accumulated over."""
+    speedup_ids: tuple[int, ...] = ()
+    """The measurements of speedup that it judges, in the place of runs (core/losing.py)."""
+    value_interval: tuple[float, float] | None = None
+    """Of a measured speedup."""
     judge_version: int = JUDGE_VERSION
 
     @property
@@ -155,6 +159,8 @@ class Verdict:
             "trip_change": None if self.drop is None else -self.drop * TRIP_SHARE,
             "resolve_change": None if self.drop is None else -self.drop * RESOLVE_SHARE,
             "above_resolve_line": self.above_resolve_line,
+            "value_interval": None if self.value_interval is None else list(self.value_interval),
+            "speedup_ids": list(self.speedup_ids),
             "accumulated": self.accumulated,
             "accumulated_over": list(self.accumulated_over),
             "judge_version": self.judge_version,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from monitor.core import floors, judge
 from monitor.core import incidents as life
 from monitor.core.leak import WINDOW, Look, judge_leak
+from monitor.core.losing import SPEEDUP
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob, defer
 from monitor.service.transitions import Transitions, is_absolute, line_of
@@ -204,9 +205,9 @@ def _wait_for_more(case: Case, trip: verdicts.Trip) -> None:
 
 
 def _judges(rule: Rule, case: Case) -> bool:
-    """Runs minutes after a trip share its disturbance: a leak would take one for three."""
+    """Runs minutes after a trip share its disturbance: a leak would take one for three. Speedup is of no run."""
     seen = not (rule.leak and case.run.reason is Reason.CONFIRM)
-    return seen and applies(rule, case.route, case.run.domain)
+    return seen and rule.metric != SPEEDUP and applies(rule, case.route, case.run.domain)
 
 
 def applies(rule: Rule, route: Route, domain: str) -> bool:

@@ -37,7 +37,7 @@ class Recorder:
 
     def __init__(self, config: Config, replicas: Replicas | None = None) -> None:
         self.routes = {route.name: route for route in config.routes}
-        self._alerting = config.alerting
+        self.alerting = config.alerting
         self._judging = Judging(config.alerting, replicas or Replicas(config.routes))
 
     def record(self, connection: Connection, job: ProbeJob, run: Run, now: datetime) -> Recorded | None:
@@ -55,7 +55,7 @@ class Recorder:
         if job.trip_id is not None:
             self._judging.confirm(case, job.trip_id)
         if run.invalid_reason is None:
-            end_stale(case, self._alerting)
+            end_stale(case, self.alerting)
             case.recorded.baseline_id = _approve_first(case)
         return case.recorded
 

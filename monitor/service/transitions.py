@@ -46,14 +46,14 @@ class Transitions:
         if transition is None:
             return
         severity = (incidents.get_incident(connection, incident_id) or {})["severity"]
-        raised_from = _raised_from(found, severity)
+        raised_now = raised_from(found, severity)
         gathered = Gathering(now)
         if transition is life.Transition.UPDATED:
             gathered = gathering(connection, incident_id, now, self._alerting.gather_for)
-        raised = raised_from or gathered.raised_from
+        raised = raised_now or gathered.raised_from
         document = self._document(case, rule, verdict, (incident_id, state), transition, raised, gathered.joined)
         receivers = receivers_for(self._alerting, case.route, severity) | outbox.told(connection, incident_id)
-        due_at = now if raised_from is not None else gathered.due_at
+        due_at = now if raised_now is not None else gathered.due_at
         incidents.add_event(connection, incident_id, transition, document, receivers, now, due_at)
         take_place(connection, gathered, due_at)
         case.recorded.transitions.append((incident_id, transition))
@@ -137,6 +137,6 @@ def _outputs(case: Case, verdict: judge.Verdict) -> dict[str, Any] | None:
     return None if found is None else found.as_dict()
 
 
-def _raised_from(found: tuple[int, life.IncidentState] | None, severity: str) -> str | None:
+def raised_from(found: tuple[int, life.IncidentState] | None, severity: str) -> str | None:
     """The severity the incident had before, when it is another one now."""
     return None if found is None or found[1].severity == severity else found[1].severity

@@ -123,6 +123,16 @@ def outputs_of(connection: Connection, baseline_id: int) -> dict[str, set[str]]:
     return found
 
 
+def approved_at(connection: Connection, route: str, domain: str) -> datetime | None:
+    """When the domain's baseline was last approved."""
+    statement = (
+        select(func.max(baseline_approvals.c.approved_at))
+        .join(baselines, baselines.c.id == baseline_approvals.c.baseline_id)
+        .where(baselines.c.route == route, baselines.c.domain == domain)
+    )
+    return connection.execute(statement).scalar_one_or_none()
+
+
 def has_approved(connection: Connection, route: str, domain: str) -> bool:
     statement = _approved().where(baselines.c.route == route, baselines.c.domain == domain).limit(1)
     return connection.execute(statement).first() is not None

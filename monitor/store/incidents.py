@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 ACCEPTANCE = "acceptance"
 """The kind of incident that a confirmed drop of acceptance opens."""
+SPEEDUP = "speedup"
+"""The kind of incident that a rule on measured speedup opens."""
 STALE = "stale"
 """The kind of incident of a route that is not measured. One of each kind is open per route at most."""
 

@@ -51,6 +51,30 @@ def store_verdict(
     return connection.execute(insert(verdicts).values(values).returning(verdicts.c.id)).scalar_one()
 
 
+def store_speedup_verdict(
+    connection: Connection, speedup_id: int, rule: str, verdict: Verdict, judged_at: datetime
+) -> int:
+    """Writes what a rule said of a measured speedup."""
+    values = {
+        "speedup_id": speedup_id,
+        "rule": rule,
+        "outcome": verdict.outcome.value,
+        "document": verdict.as_dict(),
+        "judged_at": judged_at,
+    }
+    return connection.execute(insert(verdicts).values(values).returning(verdicts.c.id)).scalar_one()
+
+
+def verdicts_of_speedups(connection: Connection, speedup_ids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
+    """speedup id → its verdicts, oldest first; those nobody judged are left out."""
+    statement = select(verdicts).where(verdicts.c.speedup_id.in_(speedup_ids)).order_by(verdicts.c.id)
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in connection.execute(statement):
+        head = {"id": row.id, "rule": row.rule, "judged_at": row.judged_at.isoformat()}
+        found.setdefault(row.speedup_id, []).append({**head, **row.document})
+    return found
+
+
 def _mark_judged(connection: Connection, run_id: int, verdict: Verdict, change: float) -> None:
     """Keeps the largest fall beside the run's figures, where history reads it without looking at verdicts."""
     seen = {

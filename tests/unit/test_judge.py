@@ -84,6 +84,8 @@ def test_a_verdict_shows_what_it_rests_on() -> None:
         "trip_change": pytest.approx(-0.11),
         "resolve_change": pytest.approx(-0.07),
         "above_resolve_line": False,
+        "value_interval": None,
+        "speedup_ids": [],
         "accumulated": None,
         "accumulated_over": [],
         "judge_version": JUDGE_VERSION,
