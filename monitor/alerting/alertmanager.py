@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 NOT_ENDED = "0001-01-01T00:00:00Z"
 """Alertmanager's way to say that an alert has not ended."""
+NAMES = {"stale": "SpecwatchNotMeasured", "speedup": "SpecwatchSpeedup"}
+"""Kind of incident → `alertname`, where it is not the drop's."""
 API_KEYS = ("labels", "annotations", "startsAt", "endsAt", "generatorURL")
 
 
@@ -71,7 +73,7 @@ def _alert(incident_id: int, document: Mapping[str, Any], severity: str, ends_at
         "status": "firing" if ends_at is None else "resolved",
         "labels": {
             **document["labels"],
-            "alertname": "SpecwatchAcceptanceDrop",
+            "alertname": NAMES.get(document.get("kind", ""), "SpecwatchAcceptanceDrop"),
             "route": document["route"],
             "incident": str(incident_id),
             "severity": severity,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.layout import clock, duration, labelled, these_runs, verbatim
-from monitor.core.format import by_source, change, replica_difference_text
+from monitor.core.format import by_source, change, figure, leak_text, replica_difference_text
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 METRIC_NAMES = {
     "acceptance_length": "acceptance length",
     "tokens_per_step": "tokens per step",
+    "accepted_per_step": "accepted tokens per step",
+    "acceptance_rate": "acceptance rate",
+    "throughput": "tokens per second",
     "first_position_survival": "first-position survival",
 }
 RUNBOOK = "docs/alerts.md of Specwatch, “What to do”"
@@ -170,7 +173,8 @@ def _fallen(verdict: Mapping[str, Any]) -> str:
     metric = METRIC_NAMES[verdict["metric"]]
     if verdict.get("below") is not None:
         return f"{metric} {_share(verdict)}: {DEAD}"
-    return f"{metric} {_against_baseline(verdict)}"
+    leak = ", a slow leak" if verdict.get("accumulated") is not None else ""
+    return f"{metric} {_against_baseline(verdict)}{leak}"
 
 
 def _worst_of(document: Mapping[str, Any], name: str) -> str:
@@ -218,11 +222,12 @@ def _share(verdict: Mapping[str, Any]) -> str:
 
 def _against_baseline(verdict: Mapping[str, Any]) -> str:
     change = verdict["change"]
-    value = f"{verdict['value']:.2f}{by_source(verdict.get('source'))}"
+    now, before = (figure(verdict["metric"], verdict[key]) for key in ("value", "baseline_value"))
+    value = f"{now}{by_source(verdict.get('source'))}"
     if abs(change) < 0.005:
-        return f"{value}, level with its baseline {verdict['baseline_value']:.2f}"
+        return f"{value}, level with its baseline {before}"
     side = "below" if change < 0 else "above"
-    return f"{value}, {abs(change):.0%} {side} its baseline {verdict['baseline_value']:.2f}"
+    return f"{value}, {abs(change):.0%} {side} its baseline {before}"
 
 
 def _firing_lines(document: Mapping[str, Any]) -> list[str]:
@@ -289,11 +294,15 @@ def _evidence_lines(document: Mapping[str, Any]) -> list[str]:
             f"over {verdict['prompts']} prompts, {these_runs(verdict['run_ids'])}, baseline {verdict['baseline_id']}, "
             f"source {document['source']}",
         ),
-        *labelled(
-            "rule",
-            f"{document['rule']}: {verdict['metric']} down {verdict['drop'] * 100:g}%; replica {document['replica']}",
-        ),
+        *labelled("rule", f"{document['rule']}: {verdict['metric']} {_ruled(verdict)}; replica {document['replica']}"),
     ]
+
+
+def _ruled(verdict: Mapping[str, Any]) -> str:
+    if verdict.get("drop") is not None:
+        return f"down {verdict['drop'] * 100:g}%"
+    over = verdict.get("accumulated_over") or ()
+    return f"leaking, {leak_text(verdict)}" + (f", {these_runs(over)}" if over else "")
 
 
 def _floor_lines(document: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
@@ -331,7 +340,8 @@ def _history_lines(document: Mapping[str, Any]) -> list[str]:
 def _worst(worst: Mapping[str, Any] | None) -> str:
     if worst is None:
         return ""
-    figures = f"{worst['value']:.2f} of {worst['baseline_value']:.2f}{by_source(worst.get('source'))}"
+    now, before = (figure(worst["metric"], worst[key]) for key in ("value", "baseline_value"))
+    figures = f"{now} of {before}{by_source(worst.get('source'))}"
     return f", at worst {change(worst['change'])} ({figures}, {these_runs(worst['run_ids'])})"
 
 

@@ -103,7 +103,10 @@ def _rules(route: Route, domain: str, rules: Sequence[Rule]) -> tuple[Rule | Non
     """The most sensitive rule that pages for the domain, and the one that warns by the same metric."""
     from monitor.service.judging import applies
 
-    own = sorted((r for r in rules if r.drop is not None and applies(r, route, domain)), key=lambda r: r.drop or 0)
+    own = sorted(
+        (r for r in rules if r.drop is not None and r.metric != "speedup" and applies(r, route, domain)),
+        key=lambda r: r.drop or 0,
+    )
     page = next((rule for rule in own if rule.severity == "page"), None)
     if page is None:
         return None, None

@@ -21,7 +21,7 @@ from monitor.cli.output import (
     wrapped,
 )
 from monitor.cli.run_now import run_now
-from monitor.core.format import NOTHING, change, context_text, count, figure, survival_text
+from monitor.core.format import NOTHING, change, context_text, count, figure, leak_text, survival_text
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -176,9 +176,10 @@ def _judged(verdict: Mapping[str, Any]) -> str:
         floor = verdict.get("below") is not None and verdict["value"] is not None
         return f", first-position survival {verdict['value']:.1%}" if floor else ""
     now, before = (figure(verdict["metric"], verdict[name]) for name in ("value", "baseline_value"))
+    leak = "" if verdict.get("accumulated") is None else f"; {leak_text(verdict)}"
     return (
         f", {now}, {change(verdict['change'])} from {before} of baseline {verdict['baseline_id']}, "
-        f"geometric means over {verdict['prompts']} prompts"
+        f"geometric means over {verdict['prompts']} prompts{leak}"
     )
 
 

@@ -8,39 +8,58 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from monitor.config.limits import MAX_RUNS
 from monitor.config.receivers import Receiver, web_address
-from monitor.config.strict import Labels, Name, Names, StrictModel, Text, Whole, at_least_one
-from monitor.config.units import Duration, Ratio
+from monitor.config.strict import Labels, Name, Names, StrictModel, Switch, Text, Whole, at_least_one
+from monitor.config.units import Duration, Floor, Ratio
 
 LONGEST_GATHERING = timedelta(hours=1)
+MOST_PERIODS = 100
 
 Severity = Literal["page", "warning"]
-Metric = Literal["acceptance_length", "tokens_per_step", "first_position_survival"]
+Metric = Literal[
+    "acceptance_length",
+    "tokens_per_step",
+    "accepted_per_step",
+    "acceptance_rate",
+    "throughput",
+    "first_position_survival",
+    "speedup",
+]
+ABSOLUTE = ("first_position_survival", "speedup")
+"""Metrics that `below` may name."""
 
 
 class Rule(StrictModel):
-    """What opens an incident: a drop below the baseline, or a floor whatever the baseline. Exactly one of the two."""
+    """What opens an incident: a drop below the baseline, a floor whatever the baseline, or a slow leak. One of them."""
 
     name: Name = Field(examples=["acceptance-drop"], description="Name of the rule in incidents and alerts; unique.")
     metric: Metric = Field(
         default="acceptance_length",
         description="What is compared with the baseline, prompt by prompt. `tokens_per_step` also sees steps without a "
-        "draft, which acceptance length does not. `first_position_survival`, the share of steps whose first draft "
-        "token is accepted, is held against `below` instead.",
+        "draft, which acceptance length does not. `accepted_per_step` is acceptance length less 1. `acceptance_rate`, "
+        "of drafted tokens, is compared within one K only. `throughput`, tokens per second of one prompt, moves with "
+        "the load too: rather a warning. `first_position_survival`, the share of steps whose first draft "
+        "token is accepted, is held against `below` instead. `speedup` is measured beside the route's `plain_twin`.",
     )
     drop: Ratio | None = Field(
         default=None,
         examples=["15%"],
         description="How far below the baseline. A run trips the rule from 11/15 of this on, when the fall is "
         "significant; the incident opens when two confirmation runs pool with it to the full drop. "
-        "Unset: `below` is given.",
+        "Unset: `below` or `leak` is given.",
     )
-    below: Ratio | None = Field(
+    below: Floor | None = Field(
         default=None,
         examples=["5%"],
-        description="An absolute rule, only for `first_position_survival`: a run below it trips, whatever the "
+        description="An absolute rule, for `first_position_survival` and `speedup`: a run below it trips, whatever the "
         "baseline and without one. The incident opens when two confirmation runs are below it too, and is over from "
         "twice this on. It sees a dead drafter also where acceptance length is under 1.18 and cannot lose 15 percent. "
-        "Unset: `drop` is given.",
+        "Of `speedup` (`1.0`): when three measurements in a row have their whole interval below it. "
+        "Unset: `drop` or `leak` is given.",
+    )
+    leak: Switch = Field(
+        default=False,
+        description="`true`: drift too slow for any one run, accumulated over runs against the pinned baseline "
+        "(docs/statistics.md). Only as a `warning`. The domain is well when what has accumulated is gone.",
     )
     severity: Severity = Field(default="page", description="`page` wakes someone, `warning` waits for working hours.")
     routes: Names | None = Field(default=None, description="Names of the routes it judges. Unset: all of them.")
@@ -53,13 +72,18 @@ class Rule(StrictModel):
 
     @model_validator(mode="after")
     def _a_drop_or_a_floor(self) -> Self:
-        if (self.drop is None) == (self.below is None):
-            raise ValueError("give exactly one of drop and below")
-        absolute = self.metric == "first_position_survival"
-        if absolute and self.below is None:
+        if [self.drop is not None, self.below is not None, self.leak].count(True) != 1:
+            raise ValueError("give exactly one of drop, below and leak")
+        if self.metric == "first_position_survival" and self.below is None:
             raise ValueError("first_position_survival has no baseline to drop from; give below, for example 5%")
-        if self.below is not None and not absolute:
-            raise ValueError(f"below is for metric first_position_survival; {self.metric} is given a drop")
+        if self.below is not None and self.metric not in ABSOLUTE:
+            raise ValueError(f"below is for metric {' or '.join(ABSOLUTE)}; {self.metric} is given a drop")
+        if self.metric == "first_position_survival" and self.below is not None and self.below >= 1:
+            raise ValueError(f"below {self.below:g} is not between 0% and 100%; did you mean {self.below:g}%?")
+        if self.leak and self.metric == "speedup":
+            raise ValueError("speedup is measured too rarely for a leak to accumulate; give drop or below")
+        if self.leak and self.severity != "warning":
+            raise ValueError("a slow leak wakes nobody; write severity: warning")
         return self
 
 
@@ -86,6 +110,20 @@ class Resolve(StrictModel):
     )
 
 
+class Stale(StrictModel):
+    """When a route that is not measured has an incident of its own. It cannot be switched off, only routed."""
+
+    after: Whole = Field(
+        default=2,
+        le=MOST_PERIODS,
+        description="Periods (`every` of the route) without a valid run of a domain; never sooner than two minutes, "
+        "nor within the first period after a start of `serve`. The first valid run ends it.",
+    )
+    severity: Severity = Field(
+        default="warning", description="No drop is known, so nobody is woken unless this is `page`."
+    )
+
+
 def _distinct_names(items: tuple[Rule, ...] | tuple[Receiver, ...]) -> tuple[Rule, ...] | tuple[Receiver, ...]:
     names = [item.name for item in items]
     for position, name in enumerate(names):
@@ -109,6 +147,7 @@ class Alerting(StrictModel):
         "Unset: every receiver gets everything.",
     )
     resolve: Resolve = Field(default=Resolve(), description="When an incident is over.")
+    stale: Stale = Field(default=Stale(), description="When a route counts as not measured, which is an incident too.")
     gather_for: Duration = Field(
         default=timedelta(minutes=5),
         description="After a message of an incident, domains that break too are gathered for this long, an hour at "

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from monitor.config.alerting import Alerting, Resolve, Routing, Rule
+from monitor.config.alerting import Alerting, Resolve, Routing, Rule, Stale
 from monitor.config.receivers import Alertmanager, Email, Log, PagerDuty, Receiver, Slack, Teams, Webhook
 from monitor.config.replicas import Discovery
 from monitor.config.routes import BaselinePolicy, Route, RoutesFile
@@ -85,6 +85,7 @@ _ALERTING: tuple[tuple[str, type[BaseModel]], ...] = (
     ("log", Log),
     ("routing", Routing),
     ("resolve", Resolve),
+    ("stale", Stale),
 )
 
 

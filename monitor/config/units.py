@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 
 _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", re.ASCII)
+HIGHEST_FLOOR = 100
 _LONGEST = timedelta(days=366)
 
 
@@ -59,5 +60,22 @@ def parse_ratio(value: object) -> float:
     return float(ratio)
 
 
+def parse_floor(value: object) -> float:
+    """Reads `5%`, 0.05 or 1.05; raises ValueError unless the result is above 0 and at most HIGHEST_FLOOR."""
+    text = str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+    if text.endswith("%"):
+        return parse_ratio(value)
+    try:
+        floor = Decimal(text)
+    except InvalidOperation:
+        floor = Decimal("NaN")
+    if not floor.is_finite():
+        raise ValueError(f"{value!r} is neither a share nor a number; write for example 5% or 1.0")
+    if not 0 < floor <= HIGHEST_FLOOR:
+        raise ValueError(f"{value!r} is not above 0 and at most {HIGHEST_FLOOR}")
+    return float(floor)
+
+
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 Ratio = Annotated[float, BeforeValidator(parse_ratio)]
+Floor = Annotated[float, BeforeValidator(parse_floor)]

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
+HALF_A_TOKEN = 0.5
+
+
 def acceptance_length(counts: Counts) -> float | None:
     """AL = 1 + accepted/steps, bonus token included; None when no step had a draft."""
     return 1 + counts.accepted / counts.steps if counts.steps else None
@@ -67,9 +70,31 @@ def sample_tokens_per_step(sample: Sample) -> float | None:
     return value if value is not None and value > 0 else None
 
 
+def sample_accepted_per_step(sample: Sample) -> float | None:
+    """AL − 1; a prompt of which nothing was accepted counts half a token, so that its logarithm exists."""
+    counts = sample.counts
+    return max(counts.accepted, HALF_A_TOKEN) / counts.steps if sample.valid and counts.steps else None
+
+
+def sample_acceptance_rate(sample: Sample) -> float | None:
+    """AR, with the same half token; None where the source does not show what was drafted."""
+    counts = sample.counts
+    return max(counts.accepted, HALF_A_TOKEN) / counts.drafted if sample.valid and counts.drafted else None
+
+
+def sample_throughput(sample: Sample) -> float | None:
+    """Tokens per second of one prompt's decoding, its first token left out."""
+    if not sample.valid or not sample.decode_seconds or not sample.decode_tokens:
+        return None
+    return sample.decode_tokens / sample.decode_seconds
+
+
 SAMPLE_METRICS = {
     "acceptance_length": sample_acceptance_length,
     "tokens_per_step": sample_tokens_per_step,
+    "accepted_per_step": sample_accepted_per_step,
+    "acceptance_rate": sample_acceptance_rate,
+    "throughput": sample_throughput,
 }
 """Metrics a rule may name: each is above 0 for a prompt that has one, so that logs of ratios exist."""
 

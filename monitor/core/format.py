@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from monitor.core.leak import LIMIT
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -22,7 +24,7 @@ def figure(metric: str, value: float | None) -> str:
         return f"{value * 1000:.2f} ms"
     if "_seconds" in metric:
         return f"{value * 1000:.0f} ms" if value < 10 else f"{value:.1f} s"
-    if metric.startswith("tokens_per_second"):
+    if metric.startswith(("tokens_per_second", "throughput")):
         return f"{value:.0f}"
     return f"{value:.2f}"
 
@@ -122,6 +124,13 @@ def agreement_text(agreement: Mapping[str, Any] | None) -> str:
     return NOTHING if agreement is None else f"{agreement['same']}/{agreement['compared']}"
 
 
+def leak_text(verdict: Mapping[str, Any]) -> str:
+    """What a verdict of a slow leak has accumulated: 5.2 of 7 standard errors accumulated over 9 runs."""
+    over = len(verdict.get("accumulated_over") or ())
+    since = f" over {count(over, 'run')}" if over else ""
+    return f"{verdict['accumulated']:.1f} of {LIMIT:g} standard errors accumulated{since}"
+
+
 def speedup_line(speedup: Mapping[str, Any]) -> str:
     """A measured speedup's document in one line: the figure, or why there is none."""
     where = f"speedup of {speedup['route']} · {speedup['domain']} on {speedup['replica']}"
@@ -176,9 +185,9 @@ def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str]
     parts = [f"{domain['severity']} by {domain['rule']}"]
     if worst := domain.get("worst"):
         value, before = (figure(worst["metric"], worst[key]) for key in ("value", "baseline_value"))
-        run_ids = ", ".join(map(str, worst["run_ids"]))
+        run_ids = f" (runs {', '.join(map(str, worst['run_ids']))})" if worst["run_ids"] else ""
         by = by_source(worst.get("source"))
-        parts.append(f"at worst {change(worst['change'])}, {value} of {before}{by} (runs {run_ids})")
+        parts.append(f"at worst {change(worst['change'])}, {value} of {before}{by}{run_ids}")
     parts += [f"joined {time_text(joined)}"] if joined else []
     parts.append(f"left {time_text(left)}" if left else "still broken")
     return f"  {name}: {'; '.join(parts)}"

@@ -57,6 +57,8 @@ class BrokenDomain:
     worst: Worst | None = None
     joined_at: datetime | None = None
     left_at: datetime | None = None
+    absolute: bool = False
+    """Whether the rule that broke it holds it against a floor, whatever the baseline."""
 
     def judged(self, verdict: Verdict) -> BrokenDomain:
         """The domain with this verdict's figure on record when it is its worst."""
@@ -99,21 +101,38 @@ class IncidentState:
         return IncidentState(staying, {**self.left, **leaving})
 
 
-def covers(state: IncidentState, domain: str, severity: str) -> bool:
-    """Whether the open incident already says this much about the domain: then another trip has nothing to add."""
+def covers(state: IncidentState, domain: str, severity: str, *, absolute: bool = False) -> bool:
+    """Whether the open incident already says this much about the domain: then another trip has nothing to add.
+
+    That a domain which had dropped is now below an `absolute` rule's floor is news at any severity: it does not work at
+    all, and something else is to be done.
+    """
     known = state.domains.get(domain)
-    return known is not None and SEVERITIES.index(known.severity) >= SEVERITIES.index(severity)
+    if known is None or (absolute and not known.absolute):
+        return False
+    return SEVERITIES.index(known.severity) >= SEVERITIES.index(severity)
 
 
 def on_confirmed(
-    state: IncidentState, domain: str, rule: str, severity: str, verdict: Verdict, now: datetime
+    state: IncidentState,
+    domain: str,
+    rule: str,
+    severity: str,
+    verdict: Verdict,
+    now: datetime,
+    *,
+    absolute: bool = False,
 ) -> tuple[IncidentState, Transition | None]:
-    """A confirmed drop opens the incident, adds its domain, or raises the domain's severity; a repeat says nothing."""
-    if covers(state, domain, severity):
+    """A confirmed drop opens the incident, adds its domain, raises its severity, or is now a floor's; a repeat says
+    nothing."""
+    if covers(state, domain, severity, absolute=absolute):
         known = replace(state.domains[domain], well_runs=0)
         return state.with_broken(domain, known.judged(verdict)), None
     before = state.domains.get(domain) or state.left.get(domain) or BrokenDomain(rule, severity, joined_at=now)
-    broken = replace(before, rule=rule, severity=severity, well_runs=0, left_at=None).judged(verdict)
+    if domain in state.domains:
+        severity = max(severity, before.severity, key=SEVERITIES.index)
+    broken = replace(before, rule=rule, severity=severity, well_runs=0, left_at=None, absolute=absolute)
+    broken = broken.judged(verdict)
     return state.with_broken(domain, broken), Transition.UPDATED if state.domains else Transition.OPENED
 
 

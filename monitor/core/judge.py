@@ -22,6 +22,7 @@ TRIP_SHARE = 11 / 15
 RESOLVE_SHARE = 7 / 15
 """A domain is well again above this share of the drop (−7 % for −15 %): hysteresis."""
 TRIP_P = 0.005
+ACCEPTANCE_RATE = "acceptance_rate"
 MIN_SHARED_PROMPTS = 12
 """Fewer shared prompts than this cannot be judged: at 12 already, a fall of 20 percent is paged at once in .96."""
 
@@ -121,7 +122,20 @@ class Verdict:
     below: float | None = None
     prompts: int | None = None
     """Behind the value, where there is no estimate."""
+    accumulated: float | None = None
+    """Standard errors below the baseline by this run, of a rule that looks for a slow leak (core/leak.py)."""
+    accumulated_over: tuple[int, ...] = ()
+    """The runs that it has accumulated over."""
+    speedup_ids: tuple[int, ...] = ()
+    """The measurements of speedup that it judges, in the place of runs (core/losing.py)."""
+    value_interval: tuple[float, float] | None = None
+    """Of a measured speedup."""
     judge_version: int = JUDGE_VERSION
+
+    @property
+    def first_run_id(self) -> int:
+        """The run with which what it judges began."""
+        return (self.accumulated_over or self.run_ids)[0]
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON shape of a verdict; changes are fractions (−0.15 is 15 percent lower)."""
@@ -145,6 +159,10 @@ class Verdict:
             "trip_change": None if self.drop is None else -self.drop * TRIP_SHARE,
             "resolve_change": None if self.drop is None else -self.drop * RESOLVE_SHARE,
             "above_resolve_line": self.above_resolve_line,
+            "value_interval": None if self.value_interval is None else list(self.value_interval),
+            "speedup_ids": list(self.speedup_ids),
+            "accumulated": self.accumulated,
+            "accumulated_over": list(self.accumulated_over),
             "judge_version": self.judge_version,
         }
 
@@ -235,6 +253,8 @@ def _cannot_judge(candidate: Candidate, reference: Reference | None, line: Line)
     differences = reference.comparability.differences(candidate.comparability)
     if differences:
         return "not comparable: " + "; ".join(differences)
+    if line.metric == ACCEPTANCE_RATE and reference.comparability.k is None:
+        return "not comparable: acceptance rates have no meaning without one K, and K is not known"
     shared = sum(1 for question in reference.values if question in candidate.values)
     if shared < MIN_SHARED_PROMPTS:
         return f"only {shared} prompts of {line.metric} shared with the baseline, {MIN_SHARED_PROMPTS} are needed"

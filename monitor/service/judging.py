@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from monitor.core import floors, judge
 from monitor.core import incidents as life
+from monitor.core.leak import WINDOW, Look, judge_leak
+from monitor.core.losing import SPEEDUP
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob, defer
 from monitor.service.transitions import Transitions, is_absolute, line_of
@@ -44,7 +46,7 @@ class Judging:
         tripped = [
             rule
             for rule in sorted(self._alerting.rules, key=is_absolute)
-            if applies(rule, case.route, case.run.domain) and self._judge(case, rule)
+            if _judges(rule, case) and self._judge(case, rule)
         ]
         if tripped and case.run.reason is not Reason.CONFIRM:
             self._trip(case, tripped)
@@ -76,7 +78,11 @@ class Judging:
         case.recorded.verdicts.append((rule.name, verdict))
         found = incidents.open_incident(case.connection, case.route.name)
         state = life.IncidentState() if found is None else self._heal(case, rule, verdict, found)
-        return verdict.outcome is judge.Outcome.TRIPPED and not life.covers(state, case.run.domain, rule.severity)
+        if life.covers(state, case.run.domain, rule.severity, absolute=is_absolute(rule)):
+            return False
+        if verdict.outcome is judge.Outcome.CONFIRMED:  # a leak has accumulated over runs: no others are asked for
+            self._break(case, rule, verdict)
+        return verdict.outcome is judge.Outcome.TRIPPED
 
     def _heal(
         self, case: Case, rule: Rule, verdict: judge.Verdict, found: tuple[int, life.IncidentState]
@@ -84,7 +90,7 @@ class Judging:
         """The open incident after this verdict."""
         domain, wanted = case.run.domain, self._alerting.resolve.runs
         state = self._inherited(found[1], domain, rule)
-        ill = self._ill_elsewhere(case, rule, found[0])
+        ill = [] if rule.leak else self._ill_elsewhere(case, rule, found[0])
         state, transition = life.on_judged(state, domain, rule.name, verdict, wanted, case.now, bool(ill))
         if ill and domain in state.domains and state.domains[domain].well_runs >= wanted:
             key = f"heal {found[0]} {case.recorded.run_id}"
@@ -138,7 +144,8 @@ class Judging:
     def _break(self, case: Case, rule: Rule, verdict: judge.Verdict) -> None:
         found = incidents.open_incident(case.connection, case.route.name)
         state = life.IncidentState() if found is None else found[1]
-        moved = life.on_confirmed(state, case.run.domain, rule.name, rule.severity, verdict, case.now)
+        told = (case.run.domain, rule.name, rule.severity, verdict, case.now)
+        moved = life.on_confirmed(state, *told, absolute=is_absolute(rule))
         self._transitions.move(case, rule, verdict, found, moved)
 
 
@@ -153,7 +160,16 @@ def _verdict(case: Case, rule: Rule) -> judge.Verdict:
     reference = baselines.reference(
         case.connection, case.route.name, case.run.domain, rule.metric, candidate.comparability
     )
+    if rule.leak:
+        return judge_leak(candidate, reference, rule.metric, _earlier_looks(case, rule, reference))
     return judge.judge_run(candidate, reference, line_of(rule))
+
+
+def _earlier_looks(case: Case, rule: Rule, reference: judge.Reference | None) -> list[Look]:
+    if reference is None:
+        return []
+    where = (case.route.name, case.run.domain, rule.name)
+    return verdicts.looks(case.connection, *where, reference.id, case.recorded.run_id, WINDOW)
 
 
 def _judge_confirmation(
@@ -186,6 +202,12 @@ def _wait_for_more(case: Case, trip: verdicts.Trip) -> None:
         return
     gap = case.route.confirm_after[1] - case.route.confirm_after[0]
     _queue_confirmation(case.connection, case.run, trip.id, trip.confirmations_queued, case.now + gap)
+
+
+def _judges(rule: Rule, case: Case) -> bool:
+    """Runs minutes after a trip share its disturbance: a leak would take one for three. Speedup is of no run."""
+    seen = not (rule.leak and case.run.reason is Reason.CONFIRM)
+    return seen and rule.metric != SPEEDUP and applies(rule, case.route, case.run.domain)
 
 
 def applies(rule: Rule, route: Route, domain: str) -> bool:

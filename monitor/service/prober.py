@@ -15,6 +15,7 @@ from monitor.probing.replay import StandAside
 from monitor.service.complaint import Complaint
 from monitor.service.discovery import Replicas
 from monitor.service.jobs import ProbeJob, defer
+from monitor.service.losing import SpeedupJudging
 from monitor.service.probes import run_probe, sampling_of
 from monitor.service.speedups import SpeedupProber
 from monitor.store import runs
@@ -56,7 +57,7 @@ class Prober:
         self.on_recorded = on_recorded
         self.now = now
         self.errors = 0
-        self._speedups = SpeedupProber(database, now)
+        self._speedups = SpeedupProber(database, now, SpeedupJudging(recorder.alerting))
         self.replicas = replicas or Replicas(recorder.routes.values())
 
     async def work(self, wanted: ProbeJob) -> None:

@@ -4,7 +4,8 @@
 2. A changed identity is recorded as a bump and every domain of the route is probed at once.
 3. Each rule that applies judges the run (judging.py); a trip queues two confirmation runs, a confirmation decides it.
 4. Incident transitions and their deliveries are written beside the verdict that caused them (transitions.py).
-5. A route whose policy says so gets its first baseline.
+5. A valid run ends the incident of a route that was not measured (stale.py).
+6. A route whose policy says so gets its first baseline.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from monitor.service.case import Case, Recorded
 from monitor.service.discovery import Replicas
 from monitor.service.jobs import ProbeJob, defer
 from monitor.service.judging import Judging
+from monitor.service.stale import end_stale
 from monitor.store import baselines, identities, runs, slots
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class Recorder:
 
     def __init__(self, config: Config, replicas: Replicas | None = None) -> None:
         self.routes = {route.name: route for route in config.routes}
+        self.alerting = config.alerting
         self._judging = Judging(config.alerting, replicas or Replicas(config.routes))
 
     def record(self, connection: Connection, job: ProbeJob, run: Run, now: datetime) -> Recorded | None:
@@ -52,6 +55,7 @@ class Recorder:
         if job.trip_id is not None:
             self._judging.confirm(case, job.trip_id)
         if run.invalid_reason is None:
+            end_stale(case, self.alerting)
             case.recorded.baseline_id = _approve_first(case)
         return case.recorded
 

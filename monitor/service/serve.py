@@ -28,6 +28,7 @@ from monitor.service.prober import Prober
 from monitor.service.recording import Recorder
 from monitor.service.removed import close_removed
 from monitor.service.scheduler import Scheduler
+from monitor.service.stale import StaleWatch
 from monitor.service.telling import RunLog
 from monitor.service.worker import Worker
 from monitor.store import incidents, migrate, outbox
@@ -101,6 +102,7 @@ class Service:
         concurrency = workers or workers_for(replicas.number())
         self.worker = Worker(database, prober, concurrency=concurrency, grace_seconds=grace_seconds)
         self.passive = PassiveReading(database, config.routes, now, lambda: self.scheduler.leads, replicas=replicas)
+        self.stale = StaleWatch(database, config, now, lambda: self.scheduler.leads)
         self.stopping = asyncio.Event()
         self._measured = asyncio.Event()
 
@@ -128,6 +130,7 @@ class Service:
                 "worker": asyncio.create_task(self.worker.run()),
                 "passive reader": asyncio.create_task(self.passive.run()),
                 "sender": asyncio.create_task(self._send()),
+                "stale watch": asyncio.create_task(self.stale.run()),
                 "resender": asyncio.create_task(self.resender.run()),
                 "keeper": asyncio.create_task(self._keep_alive()),
                 "web": asyncio.create_task(server.serve(sockets=[listener])),
@@ -150,6 +153,7 @@ class Service:
     async def _end(self, parts: Mapping[str, asyncio.Task[None]], server: uvicorn.Server) -> None:
         parts["scheduler"].cancel()
         parts["passive reader"].cancel()
+        parts["stale watch"].cancel()
         self.worker.stop()
         await asyncio.wait([parts["scheduler"], parts["passive reader"], parts["worker"]])
         self._measured.set()

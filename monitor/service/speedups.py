@@ -1,4 +1,4 @@
-"""One speedup job: the twin is reserved, replica and twin are measured in turn, and what was found is stored."""
+"""One speedup job: the twin is reserved, replica and twin are measured in turn, what was found is stored and judged."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from monitor.config.routes import Route
     from monitor.prompts.sets import PromptSet
+    from monitor.service.losing import SpeedupJudging
     from monitor.store.database import Database
 
 logger = logging.getLogger(__name__)
@@ -32,8 +33,9 @@ class SpeedupProber:
     A twin that others measure beside is waited for: one job of each route, domain and replica is in the queue at most.
     """
 
-    def __init__(self, database: Database, now: Callable[[], datetime]) -> None:
+    def __init__(self, database: Database, now: Callable[[], datetime], judging: SpeedupJudging) -> None:
         self._database = database
+        self._judging = judging
         self._now = now
 
     async def work(self, route: Route, job: ProbeJob, prompt_set: PromptSet) -> None:
@@ -50,7 +52,7 @@ class SpeedupProber:
         elif found.invalid_reason == BUSY and not self._waited_enough(route, job):
             logger.info("standing aside: %s", found.invalid_detail)
             await self._later(route, replace(job, waiting_since=job.waiting_since or self._now().isoformat()))
-        elif await asyncio.to_thread(self._store, job, found):
+        elif await asyncio.to_thread(self._store, route, job, found):
             level = logging.INFO if found.invalid_reason is None else logging.WARNING
             logger.log(level, "%s", speedup_line(found.as_dict()))
 
@@ -88,6 +90,9 @@ class SpeedupProber:
         with self._database.transaction() as connection:
             return speedups.is_recorded(connection, job.key)
 
-    def _store(self, job: ProbeJob, found: Speedup) -> bool:
+    def _store(self, route: Route, job: ProbeJob, found: Speedup) -> bool:
         with self._database.transaction() as connection:
-            return speedups.store_speedup(connection, job.key, found) is not None
+            speedup_id = speedups.store_speedup(connection, job.key, found)
+            if speedup_id is not None:
+                self._judging.judge(connection, route, speedup_id, found, self._now())
+        return speedup_id is not None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.message import incident_event
 from monitor.alerting.receivers import receivers_for
 from monitor.core import incidents as life
 from monitor.core import judge
+from monitor.core.leak import ANY_DROP
 from monitor.core.outputs import changes
 from monitor.store import baselines, identities, incidents, outbox, runs, verdicts
 from monitor.store.gathering import Gathering, gathering, take_place
@@ -44,14 +46,14 @@ class Transitions:
         if transition is None:
             return
         severity = (incidents.get_incident(connection, incident_id) or {})["severity"]
-        raised_from = _raised_from(found, severity)
+        raised_now = raised_from(found, severity)
         gathered = Gathering(now)
         if transition is life.Transition.UPDATED:
             gathered = gathering(connection, incident_id, now, self._alerting.gather_for)
-        raised = raised_from or gathered.raised_from
+        raised = raised_now or gathered.raised_from
         document = self._document(case, rule, verdict, (incident_id, state), transition, raised, gathered.joined)
         receivers = receivers_for(self._alerting, case.route, severity) | outbox.told(connection, incident_id)
-        due_at = now if raised_from is not None else gathered.due_at
+        due_at = now if raised_now is not None else gathered.due_at
         incidents.add_event(connection, incident_id, transition, document, receivers, now, due_at)
         take_place(connection, gathered, due_at)
         case.recorded.transitions.append((incident_id, transition))
@@ -72,7 +74,7 @@ class Transitions:
         if resolved:
             verdict = self._pooled(case, rule, verdict, incident_id)
         known = incidents.get_incident(connection, incident_id) or {}
-        first_bad = None if resolved else verdict.run_ids[0]
+        first_bad = None if resolved else verdict.first_run_id
         return incident_event(
             incident_id=incident_id,
             transition=transition,
@@ -85,7 +87,7 @@ class Transitions:
             verdict=verdict,
             replica=run.replica,
             source=runs.source_of(run),
-            since=runs.run_started_at(connection, verdict.run_ids[0]),
+            since=runs.run_started_at(connection, verdict.first_run_id),
             joins=joins,
             opened_at=incidents.opened_at(connection, incident_id),
             now=case.now,
@@ -112,7 +114,9 @@ class Transitions:
         candidates = [runs.candidate(connection, run_id, rule.metric) for run_id in run_ids]
         reference = baselines.reference_by_id(connection, verdict.baseline_id, rule.metric)
         pooled = judge.judge_resolution(candidates, reference, line_of(rule))
-        return verdict if pooled.outcome is judge.Outcome.INVALID else pooled
+        if pooled.outcome is judge.Outcome.INVALID:
+            return verdict
+        return replace(pooled, drop=rule.drop, accumulated=verdict.accumulated)
 
 
 def is_absolute(rule: Rule) -> bool:
@@ -121,9 +125,8 @@ def is_absolute(rule: Rule) -> bool:
 
 
 def line_of(rule: Rule) -> judge.Line:
-    """The lines of a rule with a drop."""
-    assert rule.drop is not None, "the configuration gives every rule without a floor a drop"
-    return judge.Line(rule.metric, rule.drop)
+    """The lines of a rule with a drop; those of a leak only pool runs, and decide nothing."""
+    return judge.Line(rule.metric, ANY_DROP if rule.drop is None else rule.drop)
 
 
 def _outputs(case: Case, verdict: judge.Verdict) -> dict[str, Any] | None:
@@ -134,6 +137,6 @@ def _outputs(case: Case, verdict: judge.Verdict) -> dict[str, Any] | None:
     return None if found is None else found.as_dict()
 
 
-def _raised_from(found: tuple[int, life.IncidentState] | None, severity: str) -> str | None:
+def raised_from(found: tuple[int, life.IncidentState] | None, severity: str) -> str | None:
     """The severity the incident had before, when it is another one now."""
     return None if found is None or found[1].severity == severity else found[1].severity

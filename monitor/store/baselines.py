@@ -88,14 +88,20 @@ def reference(connection: Connection, route: str, domain: str, metric: str, run:
     if not approved:
         return None
     comparable = [row for row in approved if not comparability(row).differences(run)]
-    row = (comparable or approved)[0]
-    stored = row.metrics[metric]
-    return Reference(row.id, comparability(row), stored["values"], stored["run_sigma"], stored["runs"])
+    return _reference(connection, (comparable or approved)[0], metric)
 
 
 def reference_by_id(connection: Connection, baseline_id: int, metric: str) -> Reference:
     row = connection.execute(select(baselines).where(baselines.c.id == baseline_id)).one()
-    stored = row.metrics[metric]
+    return _reference(connection, row, metric)
+
+
+def _reference(connection: Connection, row: Row[Any], metric: str) -> Reference:
+    """Of a metric that a baseline of an earlier version does not hold, from the raw counts of the same runs."""
+    stored = row.metrics.get(metric)
+    if stored is None:
+        its_runs = select(runs).where(runs.c.id.in_(row.run_ids)).order_by(runs.c.id)
+        stored = _metric(connection, list(connection.execute(its_runs)), metric)
     return Reference(row.id, comparability(row), stored["values"], stored["run_sigma"], stored["runs"])
 
 
@@ -122,6 +128,16 @@ def outputs_of(connection: Connection, baseline_id: int) -> dict[str, set[str]]:
     for question_id, output_hash in connection.execute(statement.distinct()):
         found.setdefault(question_id, set()).add(output_hash)
     return found
+
+
+def approved_at(connection: Connection, route: str, domain: str) -> datetime | None:
+    """When the domain's baseline was last approved."""
+    statement = (
+        select(func.max(baseline_approvals.c.approved_at))
+        .join(baselines, baselines.c.id == baseline_approvals.c.baseline_id)
+        .where(baselines.c.route == route, baselines.c.domain == domain)
+    )
+    return connection.execute(statement).scalar_one_or_none()
 
 
 def has_approved(connection: Connection, route: str, domain: str) -> bool:

@@ -38,7 +38,7 @@ def forget_route(connection: Connection, route: str) -> None:
     connection.execute(delete(deliveries).where(deliveries.c.incident_id.in_(its_incidents)))
     connection.execute(delete(incident_events).where(incident_events.c.incident_id.in_(its_incidents)))
     connection.execute(delete(incident_acts).where(incident_acts.c.incident_id.in_(its_incidents)))
-    connection.execute(delete(verdicts).where(verdicts.c.run_id.in_(its_runs)))
+    connection.execute(delete(verdicts).where(verdicts.c.run_id.in_(its_runs)))  # those on speedups go with these
     connection.execute(delete(samples).where(samples.c.run_id.in_(its_runs)))
     connection.execute(delete(baseline_approvals).where(baseline_approvals.c.baseline_id.in_(its_baselines)))
     for table in (trips, incidents, silences, baselines, bumps, slots, speedups, runs):

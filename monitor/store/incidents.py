@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 ACCEPTANCE = "acceptance"
 """The kind of incident that a confirmed drop of acceptance opens."""
+SPEEDUP = "speedup"
+"""The kind of incident that a rule on measured speedup opens."""
+STALE = "stale"
+"""The kind of incident of a route that is not measured. One of each kind is open per route at most."""
 
 
 def open_incident(connection: Connection, route: str, kind: str = ACCEPTANCE) -> tuple[int, IncidentState] | None:
@@ -47,13 +51,20 @@ def opened_at(connection: Connection, incident_id: int) -> datetime:
     return connection.execute(select(incidents.c.opened_at).where(incidents.c.id == incident_id)).scalar_one()
 
 
-def save_state(connection: Connection, route: str, incident_id: int | None, state: IncidentState, now: datetime) -> int:
+def save_state(
+    connection: Connection,
+    route: str,
+    incident_id: int | None,
+    state: IncidentState,
+    now: datetime,
+    kind: str = ACCEPTANCE,
+) -> int:
     """Writes an incident's state, opening a row when there is none and closing it when no domain is broken."""
     domains = {name: _domain_document(domain) for name, domain in (*state.left.items(), *state.domains.items())}
     if incident_id is None:
         values = {
             "route": route,
-            "kind": ACCEPTANCE,
+            "kind": kind,
             "severity": state.severity,
             "domains": domains,
             "opened_at": now,
@@ -185,4 +196,11 @@ def _domain(document: Mapping[str, Any]) -> BrokenDomain:
     times = {name: datetime.fromisoformat(document[name]) for name in ("joined_at", "left_at") if document.get(name)}
     worst = document.get("worst")
     known = None if worst is None else Worst(**{**worst, "run_ids": tuple(worst["run_ids"])})
-    return BrokenDomain(document["rule"], document["severity"], document["well_runs"], known, **times)
+    return BrokenDomain(
+        document["rule"],
+        document["severity"],
+        document["well_runs"],
+        known,
+        **times,
+        absolute=document.get("absolute", False),
+    )

@@ -247,14 +247,21 @@ verdicts = Table(
     "verdicts",
     metadata,
     _id(),
-    Column("run_id", BigInteger, ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    Column("run_id", BigInteger, ForeignKey("runs.id", ondelete="CASCADE"), comment="NULL of a verdict on a speedup."),
     Column("trip_id", BigInteger, ForeignKey("trips.id")),
     Column("rule", Text, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("document", JSONB, nullable=False),
     _time("judged_at"),
+    Column(
+        "speedup_id",
+        BigInteger,
+        ForeignKey("speedups.id", ondelete="CASCADE"),
+        comment="NULL of a verdict on a run.",
+    ),
 )
 Index("ix_verdicts_run_id", verdicts.c.run_id)
+Index("ix_verdicts_speedup_id", verdicts.c.speedup_id, postgresql_where=text("speedup_id IS NOT NULL"))
 
 incidents = Table(
     "incidents",

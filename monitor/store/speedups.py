@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import select, true
+from sqlalchemy import literal, select, true
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from monitor.core.losing import Measurement
 from monitor.core.speedup import modelled
 from monitor.store.newest import newest
 from monitor.store.runs import run_document
@@ -14,7 +17,9 @@ from monitor.store.schema import identities, runs, speedups
 from monitor.store.sweeps import list_sweeps
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from collections.abc import Mapping
+
+    from sqlalchemy import Connection, Row, Select
 
     from monitor.core.speedup import Speedup
 
@@ -39,6 +44,47 @@ def store_speedup(connection: Connection, key: str, found: Speedup) -> int | Non
 def is_recorded(connection: Connection, key: str) -> bool:
     """Whether a measurement of this key is stored."""
     return connection.execute(select(speedups.c.id).where(speedups.c.key == key)).one_or_none() is not None
+
+
+def earlier_measurements(connection: Connection, speedup_id: int, count: int) -> list[Measurement]:
+    """The last `count` valid measurements of its replica before this one, comparable with it, oldest first."""
+    like = connection.execute(select(speedups).where(speedups.c.id == speedup_id)).one()
+    statement = _alike(like).where(
+        speedups.c.id < speedup_id, speedups.c.document["replica"].as_string() == like.document["replica"]
+    )
+    rows = connection.execute(statement.order_by(speedups.c.id.desc()).limit(count)).all()
+    return [measurement(row.id, row.document) for row in reversed(rows)]
+
+
+def first_measurements(connection: Connection, speedup_id: int, since: datetime, count: int) -> list[Measurement]:
+    """The first `count` valid measurements after `since` that can be compared with this one, of any replica."""
+    like = connection.execute(select(speedups).where(speedups.c.id == speedup_id)).one()
+    statement = _alike(like).where(speedups.c.finished_at > since, speedups.c.id <= speedup_id)
+    rows = connection.execute(statement.order_by(speedups.c.id).limit(count))
+    return [measurement(row.id, row.document) for row in rows]
+
+
+def started_at(connection: Connection, speedup_id: int) -> datetime:
+    """When the measurement began."""
+    found = connection.execute(select(speedups.c.document["started_at"].as_string()).where(speedups.c.id == speedup_id))
+    return datetime.fromisoformat(found.scalar_one())
+
+
+def measurement(speedup_id: int, document: Mapping[str, Any]) -> Measurement:
+    """A stored measurement as the judge sees it."""
+    found = document["speedup"]
+    if document["invalid_reason"] is not None or found is None:
+        return Measurement(speedup_id, invalid_reason=document["invalid_reason"] or "too few prompts to compare")
+    return Measurement(speedup_id, found["ratio"], found["low"], found["high"], found["n"])
+
+
+def _alike(like: Row[Any]) -> Select[Any]:
+    """Guarantee: of one route and domain, by index."""
+    document = speedups.c.document
+    keys = ("prompt_set_hash", "concurrency", "sampling")
+    same = (document[key] == literal(like.document[key], JSONB) for key in keys)
+    own = (speedups.c.route == like.route, speedups.c.domain == like.domain, speedups.c.valid)
+    return select(speedups.c.id, document).where(*own, *same, document["speedup"]["ratio"].as_float().is_not(None))
 
 
 def newest_speedups(

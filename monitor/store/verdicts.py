@@ -9,7 +9,8 @@ from sqlalchemy import and_, func, insert, or_, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from monitor.store.schema import bumps, runs, trips, verdicts
+from monitor.core.leak import Look
+from monitor.store.schema import baselines, bumps, runs, trips, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +49,30 @@ def store_verdict(
     if trip_id is None and verdict.estimate is not None:
         _mark_judged(connection, run_id, verdict, verdict.estimate.change)
     return connection.execute(insert(verdicts).values(values).returning(verdicts.c.id)).scalar_one()
+
+
+def store_speedup_verdict(
+    connection: Connection, speedup_id: int, rule: str, verdict: Verdict, judged_at: datetime
+) -> int:
+    """Writes what a rule said of a measured speedup."""
+    values = {
+        "speedup_id": speedup_id,
+        "rule": rule,
+        "outcome": verdict.outcome.value,
+        "document": verdict.as_dict(),
+        "judged_at": judged_at,
+    }
+    return connection.execute(insert(verdicts).values(values).returning(verdicts.c.id)).scalar_one()
+
+
+def verdicts_of_speedups(connection: Connection, speedup_ids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
+    """speedup id → its verdicts, oldest first; those nobody judged are left out."""
+    statement = select(verdicts).where(verdicts.c.speedup_id.in_(speedup_ids)).order_by(verdicts.c.id)
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in connection.execute(statement):
+        head = {"id": row.id, "rule": row.rule, "judged_at": row.judged_at.isoformat()}
+        found.setdefault(row.speedup_id, []).append({**head, **row.document})
+    return found
 
 
 def _mark_judged(connection: Connection, run_id: int, verdict: Verdict, change: float) -> None:
@@ -165,6 +190,29 @@ def healing_runs(connection: Connection, route: str, domain: str, rule: str, cou
         .limit(count)
     )
     return sorted(connection.execute(statement).scalars())
+
+
+def looks(
+    connection: Connection, route: str, domain: str, rule: str, baseline_id: int, before: int, count: int
+) -> list[Look]:
+    """The last `count` runs before that one that the rule judged alone against this baseline, oldest first.
+
+    Guarantee: reads no run older than the baseline's own, so a baseline just approved does not cost all of history.
+    """
+    own = select(func.unnest(baselines.c.run_ids).label("id")).where(baselines.c.id == baseline_id).subquery()
+    document = verdicts.c.document
+    statement = (
+        select(
+            runs.c.id, document["change"].as_float().label("change"), document["standard_error"].as_float().label("se")
+        )
+        .join(verdicts, verdicts.c.run_id == runs.c.id)
+        .where(runs.c.route == route, runs.c.domain == domain, verdicts.c.rule == rule, verdicts.c.trip_id.is_(None))
+        .where(runs.c.id > select(func.max(own.c.id)).scalar_subquery(), runs.c.id < before)
+        .where(verdicts.c.outcome != "invalid", document["baseline_id"].as_integer() == baseline_id)
+        .order_by(runs.c.id.desc())
+        .limit(count)
+    )
+    return [Look(row.id, row.change, row.se) for row in reversed(connection.execute(statement).all())]
 
 
 def ill_replicas(connection: Connection, route: str, domain: str, rule: str, since: datetime) -> list[str]:

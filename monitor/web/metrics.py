@@ -125,10 +125,10 @@ class _SnapshotCollector(Collector):
 
     def _incidents(self) -> Iterable[Metric]:
         opened = GaugeMetricFamily(
-            "specwatch_incident_open", "1 while the route has an open incident.", labels=["route", "severity"]
+            "specwatch_incident_open", "1 while the route has an open incident.", labels=["route", "severity", "kind"]
         )
         for incident in self.snapshot.open_incidents:
-            opened.add_metric([incident["route"], incident["severity"]], 1)
+            opened.add_metric([incident["route"], incident["severity"], incident["kind"]], 1)
         yield opened
         outbox = GaugeMetricFamily(
             "specwatch_deliveries", "Messages in the outbox by state.", labels=["receiver", "state"]

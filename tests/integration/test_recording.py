@@ -820,3 +820,74 @@ def test_a_database_lost_while_a_job_is_queued_is_told_as_such(story: Story) -> 
     with pytest.raises(StoreError, match="does not answer"):
         queue_while_the_database_goes_away()
     assert story.jobs() == []
+
+
+LEAK = make_config(
+    alerting=make_alerting(
+        rules=[{"name": "slow-leak", "leak": True, "severity": "warning"}, {"name": "acceptance-drop", "drop": "15%"}]
+    )
+)
+
+
+def test_a_leak_too_slow_for_any_run_opens_a_warning_without_confirmation_runs(database: Database) -> None:
+    story = Story(database, LEAK)
+    story.baseline()
+    found = [story.run(2.28) for _ in range(20)]
+    opened = next(recorded for recorded in found if recorded.transitions)
+    assert [transition for _, transition in opened.transitions] == [Transition.OPENED]
+    assert [job for job in story.jobs() if job["reason"] == "confirm"] == []
+    incident = story.get_incident(opened.transitions[0][0])
+    assert (incident["severity"], incident["domains"]["coding"]["rule"]) == ("warning", "slow-leak")
+    assert [event["transition"] for event in incident["events"]] == ["opened"], "told once"
+    verdict = incident["events"][0]["verdict"]
+    assert (verdict["outcome"], verdict["accumulated"], verdict["drop"]) == ("confirmed", 7.0, None)
+    assert verdict["accumulated_over"][0] == 11, "since the first run below the baseline"
+    assert "a slow leak, since 2026-03-02 16:40:00 UTC" in incident["events"][0]["summary"]
+
+
+def test_a_leak_is_over_when_what_has_accumulated_is_gone(database: Database) -> None:
+    story = Story(database, LEAK)
+    story.baseline()
+    [incident_id] = {moved for _ in range(40) for moved, _ in story.run(2.28).transitions}
+    well = []
+    while story.get_incident(incident_id)["state"] == "open":
+        well.append(story.run())
+        assert len(well) < 10
+    assert len(well) == 6, "five until nothing has accumulated, and one more"
+    [event] = [e for e in story.get_incident(incident_id)["events"] if e["transition"] == "resolved"]
+    assert "level with its baseline 2.40" in event["summary"]
+    assert "slow-leak: acceptance_length leaking, 0.0 of 7 standard errors accumulated" in event["text"]
+
+
+@pytest.mark.parametrize("metric", ["accepted_per_step", "acceptance_rate", "throughput"])
+def test_a_baseline_of_an_earlier_version_judges_metrics_that_it_does_not_hold(database: Database, metric: str) -> None:
+    rule = {"name": "other", "metric": metric, "drop": "20%"}
+    story = Story(database, make_config(alerting=make_alerting(rules=[rule])))
+    story.baseline()
+    story.query("ALTER TABLE baselines DISABLE TRIGGER USER")  # immutable since
+    story.query("UPDATE baselines SET metrics = metrics - CAST(:metric AS text)", metric=metric)
+    [(name, verdict)] = story.run(1.7).verdicts
+    assert (name, verdict.metric, verdict.outcome) == ("other", metric, Outcome.TRIPPED)
+    expected = {"accepted_per_step": 0.7 / 1.4 - 1, "acceptance_rate": 0.7 / 1.4 - 1, "throughput": 1.7 / 2.4 - 1}
+    assert verdict.estimate is not None
+    assert verdict.estimate.change == pytest.approx(expected[metric], abs=1e-3)
+
+
+def test_a_drafter_that_dies_during_a_page_is_told(database: Database) -> None:
+    rules = [
+        {"name": "acceptance-drop", "drop": "15%"},
+        {"name": "dead-drafter", "metric": "first_position_survival", "below": "5%"},
+    ]
+    story = Story(database, make_config(alerting=make_alerting(rules=rules)))
+    story.baseline()
+    incident_id = story.incident()
+    for _ in range(2):
+        story.run(1.01)
+        while any(job["reason"] == "confirm" for job in story.jobs()):
+            story.confirm(1.01)
+    events = story.get_incident(incident_id)["events"]
+    assert [event["transition"] for event in events] == ["opened", "updated"]
+    assert events[-1]["summary"].startswith(
+        "PAGE, NOW ALSO chat-prod · coding: first-position survival 1% by request: the drafter proposes nothing"
+    )
+    assert story.get_incident(incident_id)["domains"]["coding"]["rule"] == "dead-drafter"

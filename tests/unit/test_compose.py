@@ -54,7 +54,7 @@ def exported() -> set[str]:
         "acceptance_by_source": {"request": 2.0},
     }
     run |= {"valid": True, "finished_at": "2026-03-02T10:00:00+00:00"}
-    snapshot = Snapshot([run], [], {}, [{"route": "x", "severity": "page"}], {("x", "dead"): 1})
+    snapshot = Snapshot([run], [], {}, [{"route": "x", "severity": "page", "kind": "acceptance"}], {("x", "dead"): 1})
     page = render(snapshot, dict.fromkeys(service_counters(), 0.0), [make_route("x", domains=["x"])]).decode()
     return set(re.findall(r"^(\w+)(?=[{ ])", page, re.MULTILINE))
 

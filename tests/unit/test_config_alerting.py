@@ -142,7 +142,7 @@ def test_an_incident_is_over_after_two_good_runs_unless_said_otherwise() -> None
 
 @pytest.mark.parametrize(
     "rule",
-    [{"drop": 15}, {"drop": "15%", "metric": "speedup"}, {"drop": "15%", "severity": "critical"}, {"drop": "0%"}],
+    [{"drop": 15}, {"drop": "15%", "metric": "speed"}, {"drop": "15%", "severity": "critical"}, {"drop": "0%"}],
 )
 def test_a_rule_with_a_wrong_value_is_refused(rule: dict[str, Any]) -> None:
     assert refusal(rules=[{"name": "x", **rule}])[0][:2] == ("rules", 0)
@@ -153,16 +153,34 @@ def test_an_absolute_rule_has_a_floor_and_no_drop() -> None:
     assert (rule.below, rule.drop, rule.severity) == (0.05, None, "page")
 
 
+def test_speedup_has_a_floor_that_is_no_share_or_a_drop() -> None:
+    rules = [
+        {"name": "losing", "metric": "speedup", "below": 1.0},
+        {"name": "less", "metric": "speedup", "drop": "15%"},
+    ]
+    assert [(rule.below, rule.drop) for rule in alerting(rules=rules).rules] == [(1.0, None), (None, 0.15)]
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ({}, "give exactly one of drop and below"),
-        ({"drop": "15%", "below": "5%"}, "give exactly one of drop and below"),
+        ({}, "give exactly one of drop, below and leak"),
+        ({"drop": "15%", "below": "5%"}, "give exactly one of drop, below and leak"),
+        ({"drop": "15%", "leak": True}, "give exactly one of drop, below and leak"),
+        (
+            {"metric": "first_position_survival", "below": 5},
+            "below 5 is not between 0% and 100%; did you mean 5%?",
+        ),
+        (
+            {"metric": "speedup", "leak": True, "severity": "warning"},
+            "speedup is measured too rarely for a leak to accumulate; give drop or below",
+        ),
+        ({"leak": True}, "a slow leak wakes nobody; write severity: warning"),
         (
             {"metric": "first_position_survival", "drop": "15%"},
             "first_position_survival has no baseline to drop from; give below, for example 5%",
         ),
-        ({"below": "5%"}, "below is for metric first_position_survival; acceptance_length is given a drop"),
+        ({"below": "5%"}, "below is for metric first_position_survival or speedup; acceptance_length is given a drop"),
     ],
 )
 def test_a_drop_and_a_floor_are_not_mixed_up(rule: dict[str, Any], message: str) -> None:

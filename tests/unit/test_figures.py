@@ -114,6 +114,9 @@ def test_every_metric_a_rule_may_name_has_a_value_per_valid_sample() -> None:
     assert {name: of(sample) for name, of in SAMPLE_METRICS.items()} == {
         "acceptance_length": 2.5,
         "tokens_per_step": 2.5,
+        "accepted_per_step": 1.5,
+        "acceptance_rate": 0.5,
+        "throughput": 250.0,
     }
 
 
@@ -206,3 +209,22 @@ def test_a_prompt_without_a_draft_counts_as_valid_but_not_in_the_prompt_mean() -
     assert found.prompts_valid == 2
     assert found.acceptance_length_prompt_mean == pytest.approx(2.4)
     assert found.coverage == pytest.approx(1000 / 1040)
+
+
+def test_metrics_that_can_be_nothing_count_half_a_token_where_nothing_was_accepted() -> None:
+    none = make_sample(acceptance_length=1.0)
+    some = make_sample(acceptance_length=2.4)
+    assert SAMPLE_METRICS["accepted_per_step"](some) == pytest.approx(1.4)
+    assert SAMPLE_METRICS["accepted_per_step"](none) == 0.5 / 1000
+    assert SAMPLE_METRICS["acceptance_rate"](some) == pytest.approx(1.4 / 3)
+    assert SAMPLE_METRICS["acceptance_rate"](none) == 0.5 / 3000
+
+
+def test_throughput_is_the_decoding_of_one_prompt() -> None:
+    assert SAMPLE_METRICS["throughput"](make_sample(decode_tokens=300, decode_seconds=2.0)) == 150
+    assert SAMPLE_METRICS["throughput"](make_sample(decode_seconds=None)) is None
+
+
+def test_an_acceptance_rate_needs_to_know_what_was_drafted() -> None:
+    unknown = make_sample(counts=Counts(10, None, 5, (5, 5), 10))
+    assert SAMPLE_METRICS["acceptance_rate"](unknown) is None

@@ -54,6 +54,10 @@ def test_a_verdict_has_a_floor_and_no_baseline() -> None:
         "trip_change": None,
         "resolve_change": None,
         "above_resolve_line": False,
+        "value_interval": None,
+        "speedup_ids": [],
+        "accumulated": None,
+        "accumulated_over": [],
         "judge_version": JUDGE_VERSION,
     }
 

@@ -218,3 +218,15 @@ def expected_message(before: set[str], now: set[str]) -> Transition | None:
     if now > before:
         return Transition.UPDATED if before else Transition.OPENED
     return Transition.RESOLVED if before and not now else None
+
+
+def test_a_drafter_that_dies_in_a_domain_that_had_dropped_is_told_once() -> None:
+    dropped = broken(coding=BrokenDomain(RULE, "page", joined_at=NOW))
+    assert covers(dropped, "coding", "page")
+    assert not covers(dropped, "coding", "page", absolute=True)
+    dead, transition = on_confirmed(dropped, "coding", "dead", "warning", verdict(False), LATER, absolute=True)
+    assert transition is Transition.UPDATED
+    known = dead.domains["coding"]
+    assert (known.rule, known.severity, known.absolute, known.joined_at) == ("dead", "page", True, NOW)
+    assert covers(dead, "coding", "page", absolute=True)
+    assert covers(dead, "coding", "page"), "a drop of what is dead is no news"

@@ -85,6 +85,10 @@ def test_a_verdict_shows_what_it_rests_on() -> None:
         "trip_change": pytest.approx(-0.11),
         "resolve_change": pytest.approx(-0.07),
         "above_resolve_line": False,
+        "value_interval": None,
+        "speedup_ids": [],
+        "accumulated": None,
+        "accumulated_over": [],
         "judge_version": JUDGE_VERSION,
     }
 
@@ -202,3 +206,13 @@ def test_a_warm_run_is_never_compared_with_a_cold_baseline() -> None:
     warm = replace(COMPARABILITY, sampling=Sampling(cache="warm").as_dict())
     (difference,) = COMPARABILITY.differences(warm)
     assert difference.startswith("sampling ")
+
+
+def test_an_acceptance_rate_without_one_k_is_not_compared() -> None:
+    without = replace(COMPARABILITY, k=None)
+    reference = replace(make_reference(0.5), comparability=without)
+    candidate = make_candidate(0.3, comparability=without)
+    verdict = judge_run(candidate, reference, Line("acceptance_rate", 0.15))
+    assert verdict.outcome is Outcome.INVALID
+    assert verdict.reason == "not comparable: acceptance rates have no meaning without one K, and K is not known"
+    assert judge_run(candidate, reference, Line("accepted_per_step", 0.15)).outcome is Outcome.TRIPPED

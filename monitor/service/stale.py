@@ -1,0 +1,140 @@
+"""Routes that are not measured: looked for each minute by the process that schedules, and over with a valid run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from monitor.alerting.receivers import receivers_for
+from monitor.alerting.stale import measured_event, stale_event
+from monitor.core.incidents import IncidentState, Transition
+from monitor.core.stale import on_measured, on_stale, stale_since
+from monitor.errors import StoreError
+from monitor.store import incidents, outbox, slots
+from monitor.store.stale import measured
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from monitor.config.alerting import Alerting
+    from monitor.config.load import Config
+    from monitor.config.routes import Route
+    from monitor.core.stale import Measured
+    from monitor.service.case import Case
+    from monitor.store.database import Database
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_SECONDS = 60.0
+
+
+class StaleWatch:
+    """Looks while `leads()` says so, so that of several processes one does; `run` until cancelled."""
+
+    def __init__(
+        self, database: Database, config: Config, now: Callable[[], datetime], leads: Callable[[], bool]
+    ) -> None:
+        self._database = database
+        self._config = config
+        self._now = now
+        self._leads = leads
+        self._since: datetime | None = None
+
+    async def run(self, every_seconds: float = LOOK_EVERY_SECONDS) -> None:
+        """A database that is away is the business of others to tell: nothing is measured then, and nothing said."""
+        while True:
+            if not self._leads():
+                self._since = None
+            else:
+                self._since = self._since or self._now()
+                with suppress(StoreError):
+                    await asyncio.to_thread(self.look, self._since)
+            await asyncio.sleep(every_seconds)
+
+    def look(self, watched_since: datetime) -> None:
+        """Opens the incident of every route that is not measured, each in a transaction of its own."""
+        for route in self._config.routes:
+            with self._database.transaction() as connection:
+                slots.lock_route(connection, route.name)
+                self._look_at(connection, route, watched_since)
+
+    def _look_at(self, connection: Connection, route: Route, watched_since: datetime) -> None:
+        now, rule = self._now(), self._config.alerting.stale
+        stale: dict[str, tuple[datetime, Measured]] = {}
+        for domain in route.domains:
+            known = measured(connection, route.name, domain)
+            since = stale_since(known, route.every, rule.after, watched_since, now)
+            if since is not None:
+                stale[domain] = (since, known)
+        found = incidents.open_incident(connection, route.name, incidents.STALE)
+        before = IncidentState() if found is None else found[1]
+        state, transition = on_stale(before, stale, rule.severity, now)
+        if state == before:
+            return
+        incident_id = None if found is None else found[0]
+        incident_id = incidents.save_state(connection, route.name, incident_id, state, now, incidents.STALE)
+        if transition is not None:
+            self._tell(connection, route, incident_id, stale, now)
+
+    def _tell(
+        self,
+        connection: Connection,
+        route: Route,
+        incident_id: int,
+        stale: Mapping[str, tuple[datetime, Measured]],
+        now: datetime,
+    ) -> None:
+        alerting = self._config.alerting
+        document = stale_event(
+            incident_id=incident_id,
+            route=route.name,
+            labels=route.labels,
+            severity=alerting.stale.severity,
+            stale=stale,
+            involved=(incidents.get_incident(connection, incident_id) or {})["domains"],
+            every=route.every,
+            periods=alerting.stale.after,
+            opened_at=now,
+            now=now,
+            external_url=alerting.external_url,
+            runbook_url=alerting.runbook_url,
+        )
+        logger.warning("%s", document["summary"])
+        receivers = receivers_for(alerting, route, alerting.stale.severity)
+        incidents.add_event(connection, incident_id, Transition.OPENED, document, receivers, now)
+
+
+def end_stale(case: Case, alerting: Alerting) -> None:
+    """A valid run: its domain is measured again. To be called within the transaction that records the run."""
+    found = incidents.open_incident(case.connection, case.route.name, incidents.STALE)
+    if found is None:
+        return
+    incident_id, before = found
+    state, transition = on_measured(before, case.run.domain, case.now)
+    if state == before:
+        return
+    incidents.save_state(case.connection, case.route.name, incident_id, state, case.now, incidents.STALE)
+    if transition is None:
+        return
+    known = incidents.get_incident(case.connection, incident_id) or {}
+    document = measured_event(
+        incident_id=incident_id,
+        route=case.route.name,
+        labels=case.route.labels,
+        severity=known["severity"],
+        domain=case.run.domain,
+        run_id=case.recorded.run_id,
+        replica=case.run.replica,
+        involved=known["domains"],
+        opened_at=incidents.opened_at(case.connection, incident_id),
+        now=case.now,
+        external_url=alerting.external_url,
+    )
+    receivers = receivers_for(alerting, case.route, known["severity"]) | outbox.told(case.connection, incident_id)
+    incidents.add_event(case.connection, incident_id, Transition.RESOLVED, document, receivers, case.now)
+    case.recorded.transitions.append((incident_id, Transition.RESOLVED))

@@ -1,0 +1,127 @@
+"""A route that is not measured has an incident of its own, opened by the clock and ended by a valid run."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from monitor.core.stale import Measured
+from monitor.service.jobs import ProbeJob
+from monitor.service.recording import Recorder
+from monitor.service.removed import close_removed
+from monitor.service.stale import StaleWatch
+from monitor.store import incidents
+from monitor.store.stale import measured
+from tests.factories import ROUTE, START, make_config, make_route, make_run
+
+if TYPE_CHECKING:
+    from monitor.service.case import Recorded
+    from monitor.store.database import Database
+
+LONG_AGO = START - timedelta(days=1)
+CODING = make_config(make_route(domains=["coding"]))
+
+
+class Watched:
+    """A route with one domain, or as configured, whose clock the test sets."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.now = START
+        self.number = 0
+
+    def run(self, at: datetime, reason: str | None = None, domain: str = "coding") -> Recorded:
+        self.number += 1
+        run = make_run(started_at=at, invalid_reason=reason, domain=domain)
+        with self.database.transaction() as connection:
+            job = ProbeJob(f"run {self.number}", run.route, run.domain, run.replica, run.reason)
+            recorded = Recorder(CODING).record(connection, job, run, run.finished_at)
+        assert recorded is not None
+        return recorded
+
+    def look(self, at: datetime, watched_since: datetime = LONG_AGO, config: Any = CODING) -> list[dict[str, Any]]:
+        """Incidents after the look, newest first."""
+        self.now = at
+        StaleWatch(self.database, config, lambda: self.now, lambda: True).look(watched_since)
+        return self.incidents()
+
+    def incidents(self) -> list[dict[str, Any]]:
+        with self.database.transaction() as connection:
+            found = [incidents.get_incident(connection, row["id"]) for row in incidents.list_incidents(connection)]
+        return [one for one in found if one is not None]
+
+
+@pytest.fixture
+def watched(database: Database) -> Watched:
+    return Watched(database)
+
+
+def after(minutes: float) -> datetime:
+    return START + timedelta(minutes=minutes)
+
+
+def test_a_route_not_measured_for_two_periods_opens_one_incident_that_the_first_valid_run_ends(
+    watched: Watched,
+) -> None:
+    watched.run(START)
+    watched.run(after(40), "unreachable")
+    watched.run(after(79), "unreachable")
+    assert watched.look(after(80)) == []
+    [opened] = watched.look(after(82))
+    assert (opened["kind"], opened["severity"], opened["state"]) == ("stale", "warning", "open")
+    [event] = opened["events"]
+    assert event["summary"] == (
+        f"WARNING {ROUTE} · coding: no valid run for 1 h 21 min, since 2026-03-02 10:01:00 UTC: unreachable"
+    )
+    assert "2 × unreachable; run 3: all prompts: unreachable" in event["text"]
+    assert {delivery["receiver"] for delivery in event["deliveries"]} == {"console", "hook"}
+    assert len(watched.look(after(83))[0]["events"]) == 1, "told once"
+    watched.run(after(120), "unreachable")
+    assert watched.incidents()[0]["state"] == "open", "an invalid run does not end it"
+    recorded = watched.run(after(130))
+    [ended] = watched.incidents()
+    assert recorded.transitions == [(ended["id"], "resolved")]
+    assert (ended["state"], ended["resolved_at"]) == ("resolved", after(131).isoformat())
+    assert ended["events"][-1]["summary"] == (
+        f"RESOLVED {ROUTE} · coding: measured again, run 5 is valid, after 49 min 0 s"
+    )
+
+
+def test_a_start_after_a_long_stop_opens_nothing_for_one_period(watched: Watched) -> None:
+    watched.run(LONG_AGO)
+    assert watched.look(after(39), watched_since=START) == []
+    assert len(watched.look(after(41), watched_since=START)) == 1
+
+
+def test_domains_that_follow_join_the_open_incident(watched: Watched) -> None:
+    config = make_config()
+    watched.run(START)
+    watched.run(after(20), domain="math")
+    watched.look(after(82), config=config)
+    [found] = watched.look(after(102), config=config)
+    assert sorted(found["domains"]) == ["coding", "math"]
+    assert [event["domains"] for event in found["events"]] == [["coding"]]
+
+
+def test_a_removed_route_ends_it_too(watched: Watched) -> None:
+    watched.run(START)
+    watched.look(after(82))
+    with watched.database.transaction() as connection:
+        [closed] = close_removed(connection, make_config(make_route("other")), after(90))
+    assert watched.incidents()[0]["id"] == closed
+
+
+def test_what_is_known_of_a_domain_counts_its_invalid_runs_since_the_last_valid_one(watched: Watched) -> None:
+    with watched.database.transaction() as connection:
+        assert measured(connection, ROUTE, "coding") == Measured()
+    watched.run(START, "busy")
+    with watched.database.transaction() as connection:
+        assert measured(connection, ROUTE, "coding") == Measured(START, None, None, {"busy": 1}, 1, "all prompts: busy")
+    watched.run(after(40))
+    watched.run(after(80), "unreachable")
+    with watched.database.transaction() as connection:
+        assert measured(connection, ROUTE, "coding") == Measured(
+            None, 2, after(41), {"unreachable": 1}, 3, "all prompts: unreachable"
+        )
