@@ -9,9 +9,10 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from monitor.config.limits import MAX_RUNS
 from monitor.config.receivers import Receiver, web_address
 from monitor.config.strict import Labels, Name, Names, StrictModel, Text, Whole, at_least_one
-from monitor.config.units import Duration, Ratio
+from monitor.config.units import Duration, DurationOrOff, Ratio
 
 LONGEST_GATHERING = timedelta(hours=1)
+LONGEST_COOL_DOWN = timedelta(days=1)
 
 Severity = Literal["page", "warning"]
 Metric = Literal["acceptance_length", "tokens_per_step", "first_position_survival"]
@@ -114,6 +115,12 @@ class Alerting(StrictModel):
         description="After a message of an incident, domains that break too are gathered for this long, an hour at "
         "most, and told together. An incident's opening, a higher severity and its end never wait.",
     )
+    reopen_within: DurationOrOff = Field(
+        default=timedelta(hours=2),
+        description="What breaks again this soon after its incident was resolved, a day at most, and is no milder, "
+        "reopens that incident: told as `again`, under the same number. Three runs come between an end and a new "
+        "confirmed drop, so it is longer than `every` and `confirm_after` together. `off`: a new incident each time.",
+    )
     external_url: Text | None = Field(
         default=None,
         examples=["https://specwatch.example.com"],
@@ -131,6 +138,13 @@ class Alerting(StrictModel):
     def _not_for_long(cls, duration: timedelta) -> timedelta:
         if duration > LONGEST_GATHERING:
             raise ValueError("what breaks may wait an hour at most to be told; write for example 5m")
+        return duration
+
+    @field_validator("reopen_within")
+    @classmethod
+    def _within_a_day(cls, duration: timedelta | None) -> timedelta | None:
+        if duration is not None and duration > LONGEST_COOL_DOWN:
+            raise ValueError("what was over for a day is another incident; write for example 2h, or off")
         return duration
 
     @field_validator("external_url", "runbook_url")

@@ -1,7 +1,8 @@
 """The life of an incident: which transition a verdict causes. Pure; the store makes it durable.
 
 One incident per route. Its domains break and heal one by one; the incident resolves when the last one has healed.
-A domain that has left stays on record, with its worst figure. Invalid verdicts move nothing.
+A domain that has left stays on record, with its worst figure. Invalid verdicts move nothing. What breaks again soon
+after the end, and is no milder, is the same incident: it reopens.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from monitor.core.judge import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from monitor.core.judge import Verdict
 
@@ -23,6 +24,7 @@ class Transition(enum.StrEnum):
     """What is told to receivers; each is delivered once to every receiver it is routed to."""
 
     OPENED = "opened"
+    REOPENED = "reopened"
     UPDATED = "updated"
     RESOLVED = "resolved"
 
@@ -99,6 +101,12 @@ class IncidentState:
         return IncidentState(staying, {**self.left, **leaving})
 
 
+def may_reopen(state: IncidentState, severity: str, resolved_at: datetime, now: datetime, within: timedelta) -> bool:
+    """Whether a drop of this severity is the resolved incident again: soon after its end and no milder than it was."""
+    milder = SEVERITIES.index(severity) < SEVERITIES.index(state.severity)
+    return not milder and now - resolved_at < within
+
+
 def covers(state: IncidentState, domain: str, severity: str) -> bool:
     """Whether the open incident already says this much about the domain: then another trip has nothing to add."""
     known = state.domains.get(domain)
@@ -108,13 +116,18 @@ def covers(state: IncidentState, domain: str, severity: str) -> bool:
 def on_confirmed(
     state: IncidentState, domain: str, rule: str, severity: str, verdict: Verdict, now: datetime
 ) -> tuple[IncidentState, Transition | None]:
-    """A confirmed drop opens the incident, adds its domain, or raises the domain's severity; a repeat says nothing."""
+    """A confirmed drop opens the incident, adds its domain, or raises the domain's severity; a repeat says nothing.
+
+    A state without broken domains and with some that have left is a resolved incident: it reopens.
+    """
     if covers(state, domain, severity):
         known = replace(state.domains[domain], well_runs=0)
         return state.with_broken(domain, known.judged(verdict)), None
     before = state.domains.get(domain) or state.left.get(domain) or BrokenDomain(rule, severity, joined_at=now)
     broken = replace(before, rule=rule, severity=severity, well_runs=0, left_at=None).judged(verdict)
-    return state.with_broken(domain, broken), Transition.UPDATED if state.domains else Transition.OPENED
+    if state.domains:
+        return state.with_broken(domain, broken), Transition.UPDATED
+    return state.with_broken(domain, broken), Transition.REOPENED if state.left else Transition.OPENED
 
 
 def on_judged(

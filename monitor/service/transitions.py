@@ -15,6 +15,7 @@ from monitor.store.replicas import replica_difference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from monitor.config.alerting import Alerting, Rule
     from monitor.service.case import Case
@@ -40,6 +41,7 @@ class Transitions:
         if found is not None and state == found[1] and transition is None:
             return
         known_id = None if found is None else found[0]
+        ended_at = None if known_id is None else incidents.resolved_at(connection, known_id)
         incident_id = incidents.save_state(connection, case.route.name, known_id, state, now)
         if transition is None:
             return
@@ -49,7 +51,9 @@ class Transitions:
         if transition is life.Transition.UPDATED:
             gathered = gathering(connection, incident_id, now, self._alerting.gather_for)
         raised = raised_from or gathered.raised_from
-        document = self._document(case, rule, verdict, (incident_id, state), transition, raised, gathered.joined)
+        document = self._document(
+            case, rule, verdict, (incident_id, state), transition, raised, gathered.joined, ended_at
+        )
         receivers = receivers_for(self._alerting, case.route, severity) | outbox.told(connection, incident_id)
         due_at = now if raised_from is not None else gathered.due_at
         incidents.add_event(connection, incident_id, transition, document, receivers, now, due_at)
@@ -65,6 +69,7 @@ class Transitions:
         transition: life.Transition,
         raised_from: str | None,
         joins: Mapping[str, str],
+        ended_at: datetime | None,
     ) -> dict[str, Any]:
         connection, route, run = case.connection, case.route, case.run
         incident_id, state = incident
@@ -87,6 +92,7 @@ class Transitions:
             source=runs.source_of(run),
             since=runs.run_started_at(connection, verdict.run_ids[0]),
             joins=joins,
+            ended_at=ended_at,
             opened_at=incidents.opened_at(connection, incident_id),
             now=case.now,
             broken_domains=list(state.domains),

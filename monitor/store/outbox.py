@@ -108,6 +108,12 @@ def hasten(connection: Connection, incident_id: int, now: datetime) -> None:
     connection.execute(update(deliveries).where(waits).values(due_at=now))
 
 
+def take_place_of_silenced(connection: Connection, incident_id: int) -> None:
+    """What a silence holds of this incident is not sent any more: a message that is queued now tells it."""
+    held = and_(deliveries.c.incident_id == incident_id, deliveries.c.state == "silenced")
+    connection.execute(update(deliveries).where(held).values(state="gathered"))
+
+
 def claim_deliveries(connection: Connection, now: datetime, lease: timedelta, limit: int) -> list[Delivery]:
     """Leases due deliveries to the caller: skipped by other senders until the lease lapses.
 
