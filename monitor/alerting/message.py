@@ -164,8 +164,8 @@ def _alarm(document: Mapping[str, Any]) -> str:
     """One line that stands alone; of several domains it has the figures of the one that fell furthest."""
     joined = _joined(document)
     also = _NEWS.get(document["transition"], "")
-    head = f"{document['severity'].upper()}{also} {document['route']} · {_names(joined)}"
-    told = _fallen(document["verdict"]) if len(joined) == 1 else _worst_of(document, next(iter(joined)))
+    head = f"{document['severity'].upper()}{also} {document['route']} · {named(joined)}"
+    told = fallen(document["verdict"]) if len(joined) == 1 else _worst_of(document, next(iter(joined)))
     ended_at = document["ended_at"]
     again = "" if ended_at is None else f"; again, {duration(ended_at, document['happened_at'])} after it was resolved"
     return f"{head}: {told}, since {clock(min(joined.values()))}{again}"
@@ -174,7 +174,8 @@ def _alarm(document: Mapping[str, Any]) -> str:
 _NEWS = {Transition.UPDATED.value: ", NOW ALSO", Transition.REOPENED.value: ", AGAIN"}
 
 
-def _fallen(verdict: Mapping[str, Any]) -> str:
+def fallen(verdict: Mapping[str, Any]) -> str:
+    """How far the judged figure is below its baseline or its floor."""
     metric = METRIC_NAMES[verdict["metric"]]
     if verdict.get("below") is not None:
         return f"{metric} {_share(verdict)}: {DEAD}"
@@ -202,7 +203,7 @@ def _joined(document: Mapping[str, Any]) -> dict[str, str]:
     return {name: joined[name] for name in sorted(joined, key=fall)}
 
 
-def _names(names: Collection[str]) -> str:
+def named(names: Collection[str]) -> str:
     """All of a few, or the first of many and how many more."""
     first = list(names)
     if len(first) > NAMED_AT_MOST:
@@ -213,7 +214,7 @@ def _names(names: Collection[str]) -> str:
 
 def _resolution(document: Mapping[str, Any]) -> str:
     verdict, involved = document["verdict"], document["involved"]
-    head = f"RESOLVED {document['route']} · {_names(involved or [document['domain']])}"
+    head = f"RESOLVED {document['route']} · {named(involved or [document['domain']])}"
     last = f" of {document['domain']}, the last to heal," if len(involved) > 1 else ""
     metric = METRIC_NAMES[verdict["metric"]]
     now = _share(verdict) if verdict.get("below") is not None else _against_baseline(verdict)

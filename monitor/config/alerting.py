@@ -12,6 +12,7 @@ from monitor.config.strict import Labels, Name, Names, StrictModel, Text, Whole,
 from monitor.config.units import Duration, DurationOrOff, Ratio
 
 LONGEST_GATHERING = timedelta(hours=1)
+SHORTEST_REMINDER = timedelta(minutes=5)
 LONGEST_COOL_DOWN = timedelta(days=1)
 
 Severity = Literal["page", "warning"]
@@ -121,6 +122,11 @@ class Alerting(StrictModel):
         "reopens that incident: told as `again`, under the same number. Three runs come between an end and a new "
         "confirmed drop, so it is longer than `every` and `confirm_after` together. `off`: a new incident each time.",
     )
+    remind_every: DurationOrOff = Field(
+        default=timedelta(hours=4),
+        description="An open page of which nobody was told anything for this long, five minutes at least, is told "
+        "again with today's figures, until it is acknowledged or over. Warnings are not. `off`: told once.",
+    )
     external_url: Text | None = Field(
         default=None,
         examples=["https://specwatch.example.com"],
@@ -145,6 +151,13 @@ class Alerting(StrictModel):
     def _within_a_day(cls, duration: timedelta | None) -> timedelta | None:
         if duration is not None and duration > LONGEST_COOL_DOWN:
             raise ValueError("what was over for a day is another incident; write for example 2h, or off")
+        return duration
+
+    @field_validator("remind_every")
+    @classmethod
+    def _not_all_the_time(cls, duration: timedelta | None) -> timedelta | None:
+        if duration is not None and duration < SHORTEST_REMINDER:
+            raise ValueError("reminders this often are noise; write for example 4h, or off")
         return duration
 
     @field_validator("external_url", "runbook_url")

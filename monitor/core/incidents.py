@@ -26,6 +26,7 @@ class Transition(enum.StrEnum):
     OPENED = "opened"
     REOPENED = "reopened"
     UPDATED = "updated"
+    REMINDER = "reminder"
     RESOLVED = "resolved"
 
 
@@ -105,6 +106,11 @@ def may_reopen(state: IncidentState, severity: str, resolved_at: datetime, now: 
     """Whether a drop of this severity is the resolved incident again: soon after its end and no milder than it was."""
     milder = SEVERITIES.index(severity) < SEVERITIES.index(state.severity)
     return not milder and now - resolved_at < within
+
+
+def reminder_due(severity: str, acknowledged: bool, told_at: datetime, now: datetime, every: timedelta) -> bool:
+    """Whether an open incident is told again: a page that nobody looks after, when nothing was told for so long."""
+    return severity == SEVERITIES[-1] and not acknowledged and now - told_at >= every
 
 
 def covers(state: IncidentState, domain: str, severity: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, insert, select, update
+from sqlalchemy import and_, func, insert, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition, Worst
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ACCEPTANCE = "acceptance"
 """The kind of incident that a confirmed drop of acceptance opens."""
+OPENINGS = (Transition.OPENED.value, Transition.REOPENED.value)
 
 
 def open_incident(connection: Connection, route: str, kind: str = ACCEPTANCE) -> tuple[int, IncidentState] | None:
@@ -116,15 +117,25 @@ def add_event(
 
 def open_events(connection: Connection) -> list[tuple[int, int, dict[str, Any]]]:
     """(incident id, event id, document) of every open incident's latest opening, for reconciling at start."""
-    openings = (Transition.OPENED.value, Transition.REOPENED.value)
     statement = (
         select(incident_events.c.incident_id, incident_events.c.id, incident_events.c.document)
         .ext(distinct_on(incident_events.c.incident_id))
         .join(incidents, incidents.c.id == incident_events.c.incident_id)
-        .where(incidents.c.resolved_at.is_(None), incident_events.c.transition.in_(openings))
+        .where(incidents.c.resolved_at.is_(None), incident_events.c.transition.in_(OPENINGS))
         .order_by(incident_events.c.incident_id, incident_events.c.id.desc())
     )
     return [(row.incident_id, row.id, row.document) for row in connection.execute(statement)]
+
+
+def last_told(connection: Connection, incident_id: int) -> tuple[datetime, datetime, dict[str, Any]]:
+    """(when anything was last told or happened, when it last opened, document of the newest transition)."""
+    sent_at = select(func.max(deliveries.c.sent_at)).where(deliveries.c.incident_id == incident_id)
+    sent = connection.execute(sent_at).scalar()
+    found = select(incident_events).where(incident_events.c.incident_id == incident_id).order_by(incident_events.c.id)
+    events = connection.execute(found).all()
+    opened = [event.happened_at for event in events if event.transition in OPENINGS]
+    happened_at = events[-1].happened_at
+    return max(happened_at, sent or happened_at), opened[-1], events[-1].document
 
 
 def list_incidents(

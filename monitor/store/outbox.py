@@ -47,6 +47,13 @@ def told(connection: Connection, incident_id: int) -> set[str]:
     return set(connection.execute(statement).scalars())
 
 
+def caught_up(connection: Connection, incident_id: int) -> dict[str, bool]:
+    """Receiver → whether it was told all that happened: nothing waits for it, and no silence holds anything from it."""
+    waits = func.bool_or(deliveries.c.state.in_(("pending", "silenced")))
+    statement = select(deliveries.c.receiver, waits).where(deliveries.c.incident_id == incident_id)
+    return {row[0]: not row[1] for row in connection.execute(statement.group_by(deliveries.c.receiver))}
+
+
 def latest_documents(
     connection: Connection, receiver: str, resolved_since: datetime
 ) -> list[tuple[int, dict[str, Any]]]:

@@ -64,6 +64,15 @@ def test_what_breaks_again_reopens_its_incident_within_two_hours_unless_told_oth
     )
 
 
+def test_a_page_is_told_again_every_four_hours_unless_told_otherwise() -> None:
+    assert alerting().remind_every == timedelta(hours=4)
+    assert alerting(remind_every="off").remind_every is None
+    assert refusal(remind_every="1m") == (
+        ("remind_every",),
+        "reminders this often are noise; write for example 4h, or off",
+    )
+
+
 def test_an_unknown_receiver_is_refused_with_those_there_are() -> None:
     assert refusal(routing=[{"receiver": "pager"}]) == (
         ("routing",),
