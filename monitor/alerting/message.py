@@ -61,10 +61,12 @@ def incident_event(
     replica_difference: ReplicaDifference | None,
     external_url: str | None,
     runbook_url: str | None,
+    ended_at: datetime | None = None,
 ) -> dict[str, Any]:
     """The document of one transition: everything a receiver may show, fixed when it happened.
 
     `joins`: domains (→ since) of transitions before this one that nobody was told of and that this message tells too.
+    `ended_at`: when an incident that comes again had been resolved.
     """
     resolved = transition is Transition.RESOLVED
     document: dict[str, Any] = {
@@ -86,6 +88,7 @@ def incident_event(
         "joined": {} if resolved else dict(sorted({domain: since.isoformat(), **joins}.items())),
         "opened_at": opened_at.isoformat(),
         "happened_at": now.isoformat(),
+        "ended_at": None if ended_at is None else ended_at.isoformat(),
         "last_good_run": None if last_good_run is None else dict(last_good_run),
         "baseline_runs": None if baseline_runs is None else dict(baseline_runs),
         "outputs": None if outputs is None else dict(outputs),
@@ -163,13 +166,19 @@ def _with_text(document: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]
 def _alarm(document: Mapping[str, Any]) -> str:
     """One line that stands alone; of several domains it has the figures of the one that fell furthest."""
     joined = _joined(document)
-    also = ", NOW ALSO" if document["transition"] == Transition.UPDATED.value else ""
-    head = f"{document['severity'].upper()}{also} {document['route']} · {_names(joined)}"
-    told = _fallen(document["verdict"]) if len(joined) == 1 else _worst_of(document, next(iter(joined)))
-    return f"{head}: {told}, since {clock(min(joined.values()))}"
+    also = _NEWS.get(document["transition"], "")
+    head = f"{document['severity'].upper()}{also} {document['route']} · {named(joined)}"
+    told = fallen(document["verdict"]) if len(joined) == 1 else _worst_of(document, next(iter(joined)))
+    ended_at = document["ended_at"]
+    again = "" if ended_at is None else f"; again, {duration(ended_at, document['happened_at'])} after it was resolved"
+    return f"{head}: {told}, since {clock(min(joined.values()))}{again}"
 
 
-def _fallen(verdict: Mapping[str, Any]) -> str:
+_NEWS = {Transition.UPDATED.value: ", NOW ALSO", Transition.REOPENED.value: ", AGAIN"}
+
+
+def fallen(verdict: Mapping[str, Any]) -> str:
+    """How far the judged figure is below its baseline or its floor."""
     metric = METRIC_NAMES[verdict["metric"]]
     if verdict.get("below") is not None:
         return f"{metric} {_share(verdict)}: {DEAD}"
@@ -198,7 +207,7 @@ def _joined(document: Mapping[str, Any]) -> dict[str, str]:
     return {name: joined[name] for name in sorted(joined, key=fall)}
 
 
-def _names(names: Collection[str]) -> str:
+def named(names: Collection[str]) -> str:
     """All of a few, or the first of many and how many more."""
     first = list(names)
     if len(first) > NAMED_AT_MOST:
@@ -209,7 +218,7 @@ def _names(names: Collection[str]) -> str:
 
 def _resolution(document: Mapping[str, Any]) -> str:
     verdict, involved = document["verdict"], document["involved"]
-    head = f"RESOLVED {document['route']} · {_names(involved or [document['domain']])}"
+    head = f"RESOLVED {document['route']} · {named(involved or [document['domain']])}"
     last = f" of {document['domain']}, the last to heal," if len(involved) > 1 else ""
     metric = METRIC_NAMES[verdict["metric"]]
     now = _share(verdict) if verdict.get("below") is not None else _against_baseline(verdict)

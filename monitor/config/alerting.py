@@ -9,9 +9,11 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from monitor.config.limits import MAX_RUNS
 from monitor.config.receivers import Receiver, web_address
 from monitor.config.strict import Labels, Name, Names, StrictModel, Switch, Text, Whole, at_least_one
-from monitor.config.units import Duration, Floor, Ratio
+from monitor.config.units import Duration, DurationOrOff, Floor, Ratio
 
 LONGEST_GATHERING = timedelta(hours=1)
+SHORTEST_REMINDER = timedelta(minutes=5)
+LONGEST_COOL_DOWN = timedelta(days=1)
 MOST_PERIODS = 100
 
 Severity = Literal["page", "warning"]
@@ -153,6 +155,17 @@ class Alerting(StrictModel):
         description="After a message of an incident, domains that break too are gathered for this long, an hour at "
         "most, and told together. An incident's opening, a higher severity and its end never wait.",
     )
+    reopen_within: DurationOrOff = Field(
+        default=timedelta(hours=2),
+        description="What breaks again this soon after its incident was resolved, a day at most, and is no milder, "
+        "reopens that incident: told as `again`, under the same number. Three runs come between an end and a new "
+        "confirmed drop, so it is longer than `every` and `confirm_after` together. `off`: a new incident each time.",
+    )
+    remind_every: DurationOrOff = Field(
+        default=timedelta(hours=4),
+        description="An open page of which nobody was told anything for this long, five minutes at least, is told "
+        "again with today's figures, until it is acknowledged or over. Warnings are not. `off`: told once.",
+    )
     external_url: Text | None = Field(
         default=None,
         examples=["https://specwatch.example.com"],
@@ -170,6 +183,20 @@ class Alerting(StrictModel):
     def _not_for_long(cls, duration: timedelta) -> timedelta:
         if duration > LONGEST_GATHERING:
             raise ValueError("what breaks may wait an hour at most to be told; write for example 5m")
+        return duration
+
+    @field_validator("reopen_within")
+    @classmethod
+    def _within_a_day(cls, duration: timedelta | None) -> timedelta | None:
+        if duration is not None and duration > LONGEST_COOL_DOWN:
+            raise ValueError("what was over for a day is another incident; write for example 2h, or off")
+        return duration
+
+    @field_validator("remind_every")
+    @classmethod
+    def _not_all_the_time(cls, duration: timedelta | None) -> timedelta | None:
+        if duration is not None and duration < SHORTEST_REMINDER:
+            raise ValueError("reminders this often are noise; write for example 4h, or off")
         return duration
 
     @field_validator("external_url", "runbook_url")

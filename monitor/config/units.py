@@ -76,6 +76,12 @@ def parse_floor(value: object) -> float:
     return float(floor)
 
 
+def parse_duration_or_off(value: object) -> timedelta | None:
+    """Reads a duration, or `off`, which YAML may have made False of, as None."""
+    return None if value is None or value is False or value == "off" else parse_duration(value)
+
+
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 Ratio = Annotated[float, BeforeValidator(parse_ratio)]
 Floor = Annotated[float, BeforeValidator(parse_floor)]
+DurationOrOff = Annotated[timedelta | None, BeforeValidator(parse_duration_or_off)]

@@ -1,7 +1,8 @@
 """The life of an incident: which transition a verdict causes. Pure; the store makes it durable.
 
 One incident per route. Its domains break and heal one by one; the incident resolves when the last one has healed.
-A domain that has left stays on record, with its worst figure. Invalid verdicts move nothing.
+A domain that has left stays on record, with its worst figure. Invalid verdicts move nothing. What breaks again soon
+after the end, and is no milder, is the same incident: it reopens.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from monitor.core.judge import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from monitor.core.judge import Verdict
 
@@ -23,7 +24,9 @@ class Transition(enum.StrEnum):
     """What is told to receivers; each is delivered once to every receiver it is routed to."""
 
     OPENED = "opened"
+    REOPENED = "reopened"
     UPDATED = "updated"
+    REMINDER = "reminder"
     RESOLVED = "resolved"
 
 
@@ -101,6 +104,17 @@ class IncidentState:
         return IncidentState(staying, {**self.left, **leaving})
 
 
+def may_reopen(state: IncidentState, severity: str, resolved_at: datetime, now: datetime, within: timedelta) -> bool:
+    """Whether a drop of this severity is the resolved incident again: soon after its end and no milder than it was."""
+    milder = SEVERITIES.index(severity) < SEVERITIES.index(state.severity)
+    return not milder and now - resolved_at < within
+
+
+def reminder_due(severity: str, acknowledged: bool, told_at: datetime, now: datetime, every: timedelta) -> bool:
+    """Whether an open incident is told again: a page that nobody looks after, when nothing was told for so long."""
+    return severity == SEVERITIES[-1] and not acknowledged and now - told_at >= every
+
+
 def covers(state: IncidentState, domain: str, severity: str, *, absolute: bool = False) -> bool:
     """Whether the open incident already says this much about the domain: then another trip has nothing to add.
 
@@ -124,7 +138,10 @@ def on_confirmed(
     absolute: bool = False,
 ) -> tuple[IncidentState, Transition | None]:
     """A confirmed drop opens the incident, adds its domain, raises its severity, or is now a floor's; a repeat says
-    nothing."""
+    nothing.
+
+    A state without broken domains and with some that have left is a resolved incident: it reopens.
+    """
     if covers(state, domain, severity, absolute=absolute):
         known = replace(state.domains[domain], well_runs=0)
         return state.with_broken(domain, known.judged(verdict)), None
@@ -132,8 +149,10 @@ def on_confirmed(
     if domain in state.domains:
         severity = max(severity, before.severity, key=SEVERITIES.index)
     broken = replace(before, rule=rule, severity=severity, well_runs=0, left_at=None, absolute=absolute)
-    broken = broken.judged(verdict)
-    return state.with_broken(domain, broken), Transition.UPDATED if state.domains else Transition.OPENED
+    after = state.with_broken(domain, broken.judged(verdict))
+    if state.domains:
+        return after, Transition.UPDATED
+    return after, Transition.REOPENED if state.left else Transition.OPENED
 
 
 def on_judged(

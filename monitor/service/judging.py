@@ -142,11 +142,19 @@ class Judging:
         )
 
     def _break(self, case: Case, rule: Rule, verdict: judge.Verdict) -> None:
-        found = incidents.open_incident(case.connection, case.route.name)
+        found = incidents.open_incident(case.connection, case.route.name) or self._ended_lately(case, rule)
         state = life.IncidentState() if found is None else found[1]
         told = (case.run.domain, rule.name, rule.severity, verdict, case.now)
         moved = life.on_confirmed(state, *told, absolute=is_absolute(rule))
         self._transitions.move(case, rule, verdict, found, moved)
+
+    def _ended_lately(self, case: Case, rule: Rule) -> tuple[int, life.IncidentState] | None:
+        """The incident that a drop by this rule reopens."""
+        found, within = incidents.last_resolved(case.connection, case.route.name), self._alerting.reopen_within
+        if found is None or within is None:
+            return None
+        incident_id, state, resolved_at = found
+        return (incident_id, state) if life.may_reopen(state, rule.severity, resolved_at, case.now, within) else None
 
 
 def _verdict(case: Case, rule: Rule) -> judge.Verdict:

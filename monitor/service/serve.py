@@ -26,6 +26,7 @@ from monitor.service.discovery import Replicas
 from monitor.service.passive import PassiveReading
 from monitor.service.prober import Prober
 from monitor.service.recording import Recorder
+from monitor.service.reminding import Reminding
 from monitor.service.removed import close_removed
 from monitor.service.scheduler import Scheduler
 from monitor.service.stale import StaleWatch
@@ -98,6 +99,7 @@ class Service:
         self.sender = Sender(database, receivers, now)
         self.scheduler = Scheduler(database, config.routes, now, replicas)
         self.resender = Resender(database, receivers, now, lambda: self.scheduler.leads)
+        self.reminding = Reminding(database, config, now, lambda: self.scheduler.leads)
         prober = Prober(database, self.recorder, prompt_sets, on_recorded=self._recorded, now=now, replicas=replicas)
         concurrency = workers or workers_for(replicas.number())
         self.worker = Worker(database, prober, concurrency=concurrency, grace_seconds=grace_seconds)
@@ -132,6 +134,7 @@ class Service:
                 "sender": asyncio.create_task(self._send()),
                 "stale watch": asyncio.create_task(self.stale.run()),
                 "resender": asyncio.create_task(self.resender.run()),
+                "reminder": asyncio.create_task(self.reminding.run()),
                 "keeper": asyncio.create_task(self._keep_alive()),
                 "web": asyncio.create_task(server.serve(sockets=[listener])),
             }
@@ -160,6 +163,7 @@ class Service:
         await asyncio.wait([parts["sender"]], timeout=SEND_LAST_SECONDS)
         parts["sender"].cancel()
         parts["resender"].cancel()
+        parts["reminder"].cancel()
         parts["keeper"].cancel()
         server.should_exit = True
         await asyncio.wait(parts.values())

@@ -17,6 +17,7 @@ from monitor.store.replicas import replica_difference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from monitor.config.alerting import Alerting, Rule
     from monitor.service.case import Case
@@ -42,6 +43,7 @@ class Transitions:
         if found is not None and state == found[1] and transition is None:
             return
         known_id = None if found is None else found[0]
+        ended_at = None if known_id is None else incidents.resolved_at(connection, known_id)
         incident_id = incidents.save_state(connection, case.route.name, known_id, state, now)
         if transition is None:
             return
@@ -51,7 +53,9 @@ class Transitions:
         if transition is life.Transition.UPDATED:
             gathered = gathering(connection, incident_id, now, self._alerting.gather_for)
         raised = raised_now or gathered.raised_from
-        document = self._document(case, rule, verdict, (incident_id, state), transition, raised, gathered.joined)
+        document = self._document(
+            case, rule, verdict, (incident_id, state), transition, raised, gathered.joined, ended_at
+        )
         receivers = receivers_for(self._alerting, case.route, severity) | outbox.told(connection, incident_id)
         due_at = now if raised_now is not None else gathered.due_at
         incidents.add_event(connection, incident_id, transition, document, receivers, now, due_at)
@@ -67,6 +71,7 @@ class Transitions:
         transition: life.Transition,
         raised_from: str | None,
         joins: Mapping[str, str],
+        ended_at: datetime | None,
     ) -> dict[str, Any]:
         connection, route, run = case.connection, case.route, case.run
         incident_id, state = incident
@@ -89,6 +94,7 @@ class Transitions:
             source=runs.source_of(run),
             since=runs.run_started_at(connection, verdict.first_run_id),
             joins=joins,
+            ended_at=ended_at,
             opened_at=incidents.opened_at(connection, incident_id),
             now=case.now,
             broken_domains=list(state.domains),

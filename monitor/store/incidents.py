@@ -10,11 +10,12 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import and_, func, insert, select, update
+from sqlalchemy.dialects.postgresql import distinct_on
 
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition, Worst
 from monitor.store.acts import acts_of
-from monitor.store.outbox import delivery_document, hasten, queue_deliveries
+from monitor.store.outbox import delivery_document, hasten, queue_deliveries, take_place_of_silenced
 from monitor.store.schema import deliveries, incident_events, incidents
 from monitor.store.silences import silences_of
 
@@ -30,6 +31,7 @@ SPEEDUP = "speedup"
 """The kind of incident that a rule on measured speedup opens."""
 STALE = "stale"
 """The kind of incident of a route that is not measured. One of each kind is open per route at most."""
+OPENINGS = (Transition.OPENED.value, Transition.REOPENED.value)
 
 
 def open_incident(connection: Connection, route: str, kind: str = ACCEPTANCE) -> tuple[int, IncidentState] | None:
@@ -39,6 +41,16 @@ def open_incident(connection: Connection, route: str, kind: str = ACCEPTANCE) ->
     )
     row = connection.execute(statement.with_for_update()).one_or_none()
     return None if row is None else (row.id, _state(row))
+
+
+def last_resolved(
+    connection: Connection, route: str, kind: str = ACCEPTANCE
+) -> tuple[int, IncidentState, datetime] | None:
+    """(id, state, resolved at) of the route's incident that was the last to end, locked for this transaction."""
+    ended = and_(incidents.c.route == route, incidents.c.kind == kind, incidents.c.resolved_at.is_not(None))
+    statement = select(incidents).where(ended).order_by(incidents.c.resolved_at.desc()).limit(1)
+    row = connection.execute(statement.with_for_update()).one_or_none()
+    return None if row is None else (row.id, _state(row), row.resolved_at)
 
 
 def open_incidents(connection: Connection) -> list[tuple[int, str, IncidentState]]:
@@ -51,6 +63,10 @@ def opened_at(connection: Connection, incident_id: int) -> datetime:
     return connection.execute(select(incidents.c.opened_at).where(incidents.c.id == incident_id)).scalar_one()
 
 
+def resolved_at(connection: Connection, incident_id: int) -> datetime | None:
+    return connection.execute(select(incidents.c.resolved_at).where(incidents.c.id == incident_id)).scalar_one()
+
+
 def save_state(
     connection: Connection,
     route: str,
@@ -59,7 +75,7 @@ def save_state(
     now: datetime,
     kind: str = ACCEPTANCE,
 ) -> int:
-    """Writes an incident's state, opening a row when there is none and closing it when no domain is broken."""
+    """Writes an incident's state: its row is made when there is none, closed without a broken domain, else open."""
     domains = {name: _domain_document(domain) for name, domain in (*state.left.items(), *state.domains.items())}
     if incident_id is None:
         values = {
@@ -72,7 +88,7 @@ def save_state(
         return connection.execute(insert(incidents).values(values).returning(incidents.c.id)).scalar_one()
     changes: dict[str, Any] = {"domains": domains}
     if state.domains:
-        changes["severity"] = state.severity
+        changes |= {"severity": state.severity, "resolved_at": None}
     else:
         changes["resolved_at"] = now
     connection.execute(update(incidents).where(incidents.c.id == incident_id).values(changes))
@@ -90,7 +106,8 @@ def add_event(
 ) -> int:
     """Records a transition and queues its delivery to every receiver, both or neither; `due_at` None: at once.
 
-    A resolution also ends the waiting of what is told before it.
+    A resolution also ends the waiting of what is told before it. What comes again takes the place of what a silence
+    held of it before: that was over and told to nobody.
     """
     due_at = due_at or now
     values = {
@@ -103,18 +120,33 @@ def add_event(
     event_id = connection.execute(insert(incident_events).values(values).returning(incident_events.c.id)).scalar_one()
     if transition is Transition.RESOLVED:
         hasten(connection, incident_id, now)
+    if transition is Transition.REOPENED:
+        take_place_of_silenced(connection, incident_id)
     queue_deliveries(connection, incident_id, event_id, receivers, due_at)
     return event_id
 
 
 def open_events(connection: Connection) -> list[tuple[int, int, dict[str, Any]]]:
-    """(incident id, event id, document) of the opening event of every open incident, for reconciling at start."""
+    """(incident id, event id, document) of every open incident's latest opening, for reconciling at start."""
     statement = (
         select(incident_events.c.incident_id, incident_events.c.id, incident_events.c.document)
+        .ext(distinct_on(incident_events.c.incident_id))
         .join(incidents, incidents.c.id == incident_events.c.incident_id)
-        .where(incidents.c.resolved_at.is_(None), incident_events.c.transition == Transition.OPENED.value)
+        .where(incidents.c.resolved_at.is_(None), incident_events.c.transition.in_(OPENINGS))
+        .order_by(incident_events.c.incident_id, incident_events.c.id.desc())
     )
     return [(row.incident_id, row.id, row.document) for row in connection.execute(statement)]
+
+
+def last_told(connection: Connection, incident_id: int) -> tuple[datetime, datetime, dict[str, Any]]:
+    """(when anything was last told or happened, when it last opened, document of the newest transition)."""
+    sent_at = select(func.max(deliveries.c.sent_at)).where(deliveries.c.incident_id == incident_id)
+    sent = connection.execute(sent_at).scalar()
+    found = select(incident_events).where(incident_events.c.incident_id == incident_id).order_by(incident_events.c.id)
+    events = connection.execute(found).all()
+    opened = [event.happened_at for event in events if event.transition in OPENINGS]
+    happened_at = events[-1].happened_at
+    return max(happened_at, sent or happened_at), opened[-1], events[-1].document
 
 
 def list_incidents(

@@ -47,6 +47,13 @@ def told(connection: Connection, incident_id: int) -> set[str]:
     return set(connection.execute(statement).scalars())
 
 
+def caught_up(connection: Connection, incident_id: int) -> dict[str, bool]:
+    """Receiver → whether it was told all that happened: nothing waits for it, and no silence holds anything from it."""
+    waits = func.bool_or(deliveries.c.state.in_(("pending", "silenced")))
+    statement = select(deliveries.c.receiver, waits).where(deliveries.c.incident_id == incident_id)
+    return {row[0]: not row[1] for row in connection.execute(statement.group_by(deliveries.c.receiver))}
+
+
 def latest_documents(
     connection: Connection, receiver: str, resolved_since: datetime
 ) -> list[tuple[int, dict[str, Any]]]:
@@ -106,6 +113,12 @@ def hasten(connection: Connection, incident_id: int, now: datetime) -> None:
         deliveries.c.due_at > now,
     )
     connection.execute(update(deliveries).where(waits).values(due_at=now))
+
+
+def take_place_of_silenced(connection: Connection, incident_id: int) -> None:
+    """What a silence holds of this incident is not sent any more: a message that is queued now tells it."""
+    held = and_(deliveries.c.incident_id == incident_id, deliveries.c.state == "silenced")
+    connection.execute(update(deliveries).where(held).values(state="gathered"))
 
 
 def claim_deliveries(connection: Connection, now: datetime, lease: timedelta, limit: int) -> list[Delivery]:

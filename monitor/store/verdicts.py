@@ -179,6 +179,20 @@ def last_good_run(
     return None if row is None else {"run_id": row.id, "finished_at": row.finished_at.isoformat()}
 
 
+def newest_valid(connection: Connection, route: str, domain: str, rule: str) -> dict[str, Any] | None:
+    """The rule's verdict on the domain's latest run that it could judge, with that run's id and end."""
+    statement = (
+        select(runs.c.id, runs.c.finished_at, verdicts.c.document)
+        .join(verdicts, verdicts.c.run_id == runs.c.id)
+        .where(runs.c.route == route, runs.c.domain == domain, verdicts.c.rule == rule)
+        .where(verdicts.c.trip_id.is_(None), verdicts.c.outcome != "invalid")
+        .order_by(runs.c.id.desc())
+        .limit(1)
+    )
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else {**row.document, "run_id": row.id, "finished_at": row.finished_at.isoformat()}
+
+
 def healing_runs(connection: Connection, route: str, domain: str, rule: str, count: int, since: datetime) -> list[int]:
     """Ids of the last `count` runs after `since` that the rule found above the resolve line, oldest first."""
     statement = (

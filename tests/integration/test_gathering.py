@@ -32,7 +32,8 @@ class Several(Story):
     """A route of several domains with baselines; what happens to them is recorded `after` a moment of its own."""
 
     def __init__(self, database: Database, alerting: Alerting | None = None) -> None:
-        super().__init__(database, make_config(make_route(domains=[*DOMAINS]), alerting=alerting))
+        self.config = make_config(make_route(domains=[*DOMAINS]), alerting=alerting)
+        super().__init__(database, self.config)
         for domain in DOMAINS:
             self.baseline(domain=domain)
         self.began = self.now + timedelta(days=1)

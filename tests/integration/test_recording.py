@@ -634,11 +634,37 @@ def test_a_domain_broken_by_a_rule_that_was_renamed_is_healed_by_the_rule_that_j
     assert well_story.run(WELL).transitions == [(incident_id, Transition.RESOLVED)]
 
 
-def test_the_next_drop_after_a_resolution_is_an_incident_of_its_own(well_story: Story) -> None:
+def test_a_drop_soon_after_a_resolution_is_the_same_incident_again(well_story: Story) -> None:
     first = well_story.incident()
     well_story.run(WELL)
     well_story.run(WELL)
+    assert well_story.incident() == first
+    incident = well_story.get_incident(first)
+    assert (incident["state"], incident["resolved_at"]) == ("open", None)
+    assert [event["transition"] for event in incident["events"]] == ["opened", "resolved", "reopened"]
+    again = incident["events"][-1]
+    assert again["summary"].startswith("PAGE, AGAIN chat-prod · coding: acceptance length 1.92 by request, 20% below")
+    assert again["summary"].endswith("; again, 51 min 0 s after it was resolved")
+    assert {delivery["receiver"] for delivery in again["deliveries"]} == BOTH
+    well_story.run(WELL)
+    assert well_story.run(WELL).transitions == [(first, Transition.RESOLVED)]
+
+
+def test_a_drop_long_after_a_resolution_is_an_incident_of_its_own(well_story: Story) -> None:
+    first = well_story.incident()
+    well_story.run(WELL)
+    well_story.run(WELL)
+    well_story.now += timedelta(hours=2)
     assert well_story.incident() != first
+
+
+def test_with_reopening_off_every_drop_is_an_incident_of_its_own(database: Database) -> None:
+    story = Story(database, make_config(alerting=make_alerting(reopen_within="off")))
+    story.baseline()
+    first = story.incident()
+    story.run(WELL)
+    story.run(WELL)
+    assert story.incident() != first
 
 
 def test_a_second_domain_updates_the_incident_and_it_resolves_only_after_both(well_story: Story) -> None:

@@ -115,6 +115,21 @@ def test_what_began_and_ended_in_a_silence_is_told_to_nobody(connection: Connect
     assert states(connection, incident_id) == ["silenced", "silenced"]
 
 
+def test_what_a_silence_kept_of_an_incident_that_is_over_is_not_told_when_it_comes_again(
+    connection: Connection,
+) -> None:
+    silence(connection)
+    incident_id = incident(connection)
+    assert sent(connection) == []
+    resolved(connection, incident_id)
+    assert sent(connection, HOUR) == []
+    incidents.save_state(connection, ROUTE, incident_id, BROKEN, START + HOUR)
+    told(connection, incident_id, Transition.REOPENED)
+    assert sent(connection, HOUR) == []
+    assert sent(connection, 2 * HOUR) == ["reopened"]
+    assert states(connection, incident_id) == ["gathered", "gathered", "sent"]
+
+
 def test_a_receiver_whose_message_was_tried_before_the_silence_hears_the_end(connection: Connection) -> None:
     incident_id = incident(connection)
     [delivery] = outbox.claim_deliveries(connection, START, timedelta(seconds=30), 50)

@@ -54,6 +54,25 @@ def test_joining_domains_are_gathered_for_minutes_and_never_for_more_than_an_hou
     assert refusal(gather_for="61m")[0] == ("gather_for",)
 
 
+def test_what_breaks_again_reopens_its_incident_within_two_hours_unless_told_otherwise() -> None:
+    assert alerting().reopen_within == timedelta(hours=2)
+    assert alerting(reopen_within="30m").reopen_within == timedelta(minutes=30)
+    assert (alerting(reopen_within="off").reopen_within, alerting(reopen_within=False).reopen_within) == (None, None)
+    assert refusal(reopen_within="25h") == (
+        ("reopen_within",),
+        "what was over for a day is another incident; write for example 2h, or off",
+    )
+
+
+def test_a_page_is_told_again_every_four_hours_unless_told_otherwise() -> None:
+    assert alerting().remind_every == timedelta(hours=4)
+    assert alerting(remind_every="off").remind_every is None
+    assert refusal(remind_every="1m") == (
+        ("remind_every",),
+        "reminders this often are noise; write for example 4h, or off",
+    )
+
+
 def test_an_unknown_receiver_is_refused_with_those_there_are() -> None:
     assert refusal(routing=[{"receiver": "pager"}]) == (
         ("routing",),

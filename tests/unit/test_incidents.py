@@ -14,6 +14,7 @@ from monitor.core.incidents import (
     IncidentState,
     Transition,
     covers,
+    may_reopen,
     on_configured,
     on_confirmed,
     on_judged,
@@ -155,6 +156,29 @@ def test_a_domain_that_breaks_again_is_back_with_its_history() -> None:
     assert (coding.joined_at, coding.left_at, coding.worst and coding.worst.run_ids) == (NOW, None, (31,))
 
 
+def test_what_breaks_again_after_the_end_reopens_with_its_history() -> None:
+    ended = left(coding=BrokenDomain(RULE, "page", 2, joined_at=NOW, left_at=NOW))
+    state, transition = on_confirmed(ended, "math", RULE, "page", verdict(False), LATER)
+    assert transition is Transition.REOPENED
+    assert (list(state.domains), list(state.left)) == (["math"], ["coding"])
+
+
+@pytest.mark.parametrize(
+    ("was", "severity", "after", "reopens"),
+    [
+        ("page", "page", timedelta(minutes=29), True),
+        ("page", "page", timedelta(minutes=30), False),
+        ("page", "warning", timedelta(minutes=1), False),
+        ("warning", "page", timedelta(minutes=1), True),
+    ],
+)
+def test_only_what_is_no_milder_and_comes_soon_reopens(
+    was: str, severity: str, after: timedelta, reopens: bool
+) -> None:
+    ended = left(coding=BrokenDomain(RULE, was, 2, left_at=NOW))
+    assert may_reopen(ended, severity, NOW, NOW + after, timedelta(minutes=30)) is reopens
+
+
 def test_an_incident_stays_as_severe_as_it_ever_was() -> None:
     state = broken(coding=BrokenDomain(RULE, "page"), math=BrokenDomain("mild", "warning"))
     assert state.without({"coding"}, NOW).severity == "page"
@@ -202,7 +226,7 @@ def is_broken(past: list[Happening], domain: str, runs_to_resolve: int) -> bool:
 
 @given(happenings, st.integers(1, 3))
 def test_any_history_leads_to_the_state_and_messages_of_the_model(past: list[Happening], runs_to_resolve: int) -> None:
-    state, known = WELL, set[str]()
+    state, known, ever = WELL, set[str](), False
     for number, happening in enumerate(past, 1):
         if happening.confirmed:
             state, told = on_confirmed(state, happening.domain, RULE, "page", verdict(False), NOW)
@@ -210,13 +234,15 @@ def test_any_history_leads_to_the_state_and_messages_of_the_model(past: list[Hap
             state, told = on_judged(state, happening.domain, RULE, verdict(happening.well), runs_to_resolve, NOW)
         now = {domain for domain in ("coding", "math", "qa") if is_broken(past[:number], domain, runs_to_resolve)}
         assert set(state.domains) == now
-        assert told is expected_message(known, now)
-        known = now
+        assert told is expected_message(known, now, ever)
+        known, ever = now, ever or bool(now)
 
 
-def expected_message(before: set[str], now: set[str]) -> Transition | None:
+def expected_message(before: set[str], now: set[str], ever: bool) -> Transition | None:
+    if now > before and not before:
+        return Transition.REOPENED if ever else Transition.OPENED
     if now > before:
-        return Transition.UPDATED if before else Transition.OPENED
+        return Transition.UPDATED
     return Transition.RESOLVED if before and not now else None
 
 

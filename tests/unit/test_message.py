@@ -302,6 +302,7 @@ def test_the_document_holds_everything_a_receiver_may_show() -> None:
         "joined": {"coding": "2026-03-02T10:00:00+00:00"},
         "opened_at": "2026-03-02T10:11:00+00:00",
         "happened_at": "2026-03-02T10:11:00+00:00",
+        "ended_at": None,
         "last_good_run": LAST_GOOD,
         "baseline_runs": BASELINE_RUNS,
         "outputs": None,

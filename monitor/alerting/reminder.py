@@ -1,0 +1,76 @@
+"""What is said again of an incident that is open and that nobody looks after. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from monitor.alerting.layout import clock, duration, verbatim
+from monitor.alerting.message import RUNBOOK, fallen, named
+from monitor.core.incidents import Transition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+
+def reminder_event(
+    last: Mapping[str, Any],
+    *,
+    severity: str,
+    opened_at: datetime,
+    now: datetime,
+    involved: Mapping[str, Mapping[str, Any]],
+    current: Mapping[str, Mapping[str, Any] | None],
+) -> dict[str, Any]:
+    """The document of a reminder: as the incident's `last`, with today's figures.
+
+    `opened_at`: when it last opened. `current`: every domain that is broken now → its newest valid verdict with
+    `run_id` and `finished_at`, or None.
+    """
+    judged = sorted((verdict["change"] or 0.0, name) for name, verdict in current.items() if verdict is not None)
+    worst = judged[0][1] if judged else min(current)
+    document: dict[str, Any] = {
+        **last,
+        "transition": Transition.REMINDER.value,
+        "severity": severity,
+        "raised_from": None,
+        "domain": worst,
+        "domains": sorted(current),
+        "involved": {name: dict(involved[name]) for name in sorted(involved)},
+        "verdict": current[worst],
+        "current": {name: current[name] for name in sorted(current)},
+        "joined": {},
+        "ended_at": None,
+        "happened_at": now.isoformat(),
+    }
+    document["summary"] = _summary(document, duration(opened_at.isoformat(), now.isoformat()))
+    return {**document, "text": "\n".join([document["summary"], *_lines(document)])}
+
+
+def _summary(document: Mapping[str, Any], lasted: str) -> str:
+    verdict, domains = document["verdict"], document["domains"]
+    head = f"{document['severity'].upper()}, STILL {document['route']} · {named(domains)}"
+    which = f"{document['domain']}, the worst, " if len(domains) > 1 else ""
+    figures = "not measured since" if verdict is None else f"{which}{fallen(verdict)}"
+    return f"{head}: {figures}; open for {lasted}, nobody has acknowledged it"
+
+
+def _lines(document: Mapping[str, Any]) -> list[str]:
+    number, route = document["incident_id"], document["route"]
+    steps = [
+        f"specwatch incidents {number}",
+        f"specwatch incidents ack {number} --by NAME",
+        f"specwatch history {route} --since 24h",
+    ]
+    return [
+        *verbatim("now", [_current(name, verdict) for name, verdict in document["current"].items()]),
+        *verbatim("next", steps),
+        *(verbatim("link", [document["link"]]) if document["link"] else []),
+        *verbatim("runbook", [document.get("runbook_url") or RUNBOOK]),
+    ]
+
+
+def _current(name: str, verdict: Mapping[str, Any] | None) -> str:
+    if verdict is None:
+        return f"{name}: not measured since it broke"
+    return f"{name}: {fallen(verdict)}, run {verdict['run_id']} at {clock(verdict['finished_at'])}"

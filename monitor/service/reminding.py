@@ -1,0 +1,95 @@
+"""Tells again what is still open: through the same outbox, so that a reminder is as durable as what it reminds of."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from monitor.alerting.receivers import receivers_for
+from monitor.alerting.reminder import reminder_event
+from monitor.core import incidents as life
+from monitor.errors import StoreError
+from monitor.store import incidents, outbox, verdicts
+from monitor.store.acts import acts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from monitor.config.load import Config
+    from monitor.store.database import Database
+
+LOOK_EVERY_SECONDS = 15.0
+
+
+class Reminding:
+    """Looks for what is to be told again while `leads()` says so; `run` until cancelled.
+
+    Guarantee: one reminder per incident and period, whatever restarts and however many look: each looks at an incident
+    with its row locked, and sees what another before it told.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        config: Config,
+        now: Callable[[], datetime],
+        leads: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._database = database
+        self._alerting = config.alerting
+        self._routes = {route.name: route for route in config.routes}
+        self._now = now
+        self._leads = leads
+
+    async def run(self, every_seconds: float = LOOK_EVERY_SECONDS) -> None:
+        """A database that is away is the business of others to tell; the next round finds it again."""
+        while True:
+            await asyncio.sleep(every_seconds)
+            if self._leads():
+                with suppress(StoreError):
+                    await asyncio.to_thread(self.remind)
+
+    def remind(self) -> list[int]:
+        """Queues what is due now; returns the ids of the incidents that are told again."""
+        with self._database.transaction() as connection:
+            known = incidents.list_incidents(connection, open_only=True, limit=10_000)
+        told = []
+        for incident in known:
+            with self._database.transaction() as connection:
+                found = incidents.open_incident(connection, incident["route"], incident["kind"])
+                if found is not None and self._remind(connection, incident["route"], *found):
+                    told.append(found[0])
+        return told
+
+    def _remind(self, connection: Connection, name: str, incident_id: int, state: life.IncidentState) -> bool:
+        every, route, now = self._alerting.remind_every, self._routes.get(name), self._now()
+        if every is None or route is None or not state.domains:
+            return False
+        told_at, opened_at, last = incidents.last_told(connection, incident_id)
+        looked_after = _acknowledged(connection, incident_id, opened_at)
+        if not life.reminder_due(state.severity, looked_after, told_at, now, every):
+            return False
+        told = outbox.caught_up(connection, incident_id)
+        receivers = {one for one in receivers_for(self._alerting, route, state.severity) if told.get(one)}
+        if not receivers:
+            return False
+        current = {
+            domain: verdicts.newest_valid(connection, name, domain, broken.rule)
+            for domain, broken in state.domains.items()
+        }
+        known = incidents.get_incident(connection, incident_id) or {}
+        document = reminder_event(
+            last, severity=state.severity, opened_at=opened_at, now=now, involved=known["domains"], current=current
+        )
+        incidents.add_event(connection, incident_id, life.Transition.REMINDER, document, receivers, now)
+        return True
+
+
+def _acknowledged(connection: Connection, incident_id: int, since: datetime) -> bool:
+    """Whether anybody said so since the incident last opened."""
+    acts = acts_of(connection, [incident_id])[incident_id]
+    return any(act["kind"] == "acknowledged" and act["done_at"] >= since.isoformat() for act in acts)
