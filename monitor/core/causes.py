@@ -159,6 +159,8 @@ def _configuration(evidence: Evidence) -> Cause | None:
     if not named:
         return None
     only_hash = evidence.identity_changes.keys() == {"fingerprint"}
+    if only_hash and evidence.outputs is not None and evidence.outputs.points_at is not None:
+        return None  # outputs say which of the two it was, and that cause names the fingerprint
     text = f"{named}{': it does not say which setting' if only_hash else ''}"
     return Cause(Kind.CONFIGURATION, Strength.MODERATE, text)
 

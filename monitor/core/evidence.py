@@ -85,7 +85,8 @@ class Evidence:
     """Around one run; what was not looked at or not seen is None or empty.
 
     `change`: of the verdict, as a fraction. `identity_changes`: name → (baseline's, run's), of fields known on both
-    sides. `recent`: valid runs up to this one, oldest first, itself the last.
+    sides. `recent`: valid runs up to this one, oldest first, itself the last. `tokens_per_second`: of one request while
+    it decodes, median over prompts; the baseline's, one for each of its runs.
     """
 
     change: float | None = None
@@ -99,6 +100,8 @@ class Evidence:
     recent: tuple[PastRun, ...] = ()
     baseline_loads: tuple[Load, ...] = ()
     organic: OrganicMove | None = None
+    tokens_per_second: float | None = None
+    baseline_tokens_per_second: tuple[float, ...] = ()
 
     @property
     def load(self) -> Load:

@@ -57,14 +57,19 @@ def load_cause(evidence: Evidence) -> Cause | None:
         return None
     most = _most(evidence.baseline_loads)
     apart = _only_where(evidence.recent, lambda run: bool(_beyond(run.load, most)))
+    differs = beyond_baseline(evidence)
     if apart is not None:
         text = f"only runs at more load than the baseline's fell: {apart.fell} since run {apart.first}, "
         text += f"the others meanwhile {apart.held}"
-        return Cause(Kind.LOAD, Strength.STRONG, "; ".join([text, *_beyond(evidence.load, most)]))
-    differs = _beyond(evidence.load, most)
+        return Cause(Kind.LOAD, Strength.STRONG, "; ".join([text, *differs]))
     if not differs:
         return None
     return Cause(Kind.LOAD, Strength.WEAK, "; ".join([*differs, "no run without that load since to compare with"]))
+
+
+def beyond_baseline(evidence: Evidence) -> list[str]:
+    """What of the run's load is more than any of the baseline's runs saw, in words; empty where nothing is."""
+    return _beyond(evidence.load, _most(evidence.baseline_loads)) if evidence.baseline_loads else []
 
 
 def context_cause(evidence: Evidence) -> Cause | None:

@@ -8,10 +8,10 @@ from monitor.alerting.message import incident_event
 from monitor.alerting.receivers import receivers_for
 from monitor.core import incidents as life
 from monitor.core import judge
-from monitor.core.outputs import changes
+from monitor.core.explanation import explained
 from monitor.store import baselines, identities, incidents, outbox, runs, verdicts
+from monitor.store.evidence import evidence
 from monitor.store.gathering import Gathering, gathering, take_place
-from monitor.store.replicas import replica_difference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +73,8 @@ class Transitions:
             verdict = self._pooled(case, rule, verdict, incident_id)
         known = incidents.get_incident(connection, incident_id) or {}
         first_bad = None if resolved else verdict.run_ids[0]
+        change = None if verdict.estimate is None else verdict.estimate.change
+        found = evidence(connection, case.recorded.run_id, verdict.baseline_id, change, rule.metric)
         return incident_event(
             incident_id=incident_id,
             transition=transition,
@@ -93,11 +95,12 @@ class Transitions:
             involved=known["domains"],
             last_good_run=verdicts.last_good_run(connection, route.name, run.domain, rule.name, first_bad),
             baseline_runs=baselines.runs_of(connection, verdict.baseline_id) if verdict.baseline_id else None,
-            outputs=None if resolved else _outputs(case, verdict),
+            outputs=None if resolved or found.outputs is None else found.outputs.as_dict(),
+            explained=None if resolved else explained(found, route.gpu_price_per_hour, route.gpus),
             last_bump=identities.last_bump(connection, route.name),
             other_changes=verdicts.last_changes(connection, route.name, rule.name),
             configured_domains=() if is_absolute(rule) else route.domains,
-            replica_difference=replica_difference(connection, route.name, run.domain),
+            replica_difference=found.replica_difference,
             external_url=self._alerting.external_url,
             runbook_url=self._alerting.runbook_url,
         )
@@ -124,14 +127,6 @@ def line_of(rule: Rule) -> judge.Line:
     """The lines of a rule with a drop."""
     assert rule.drop is not None, "the configuration gives every rule without a floor a drop"
     return judge.Line(rule.metric, rule.drop)
-
-
-def _outputs(case: Case, verdict: judge.Verdict) -> dict[str, Any] | None:
-    """How many greedy outputs of the run its baseline never saw; None when sampling or the engine does not show it."""
-    if case.run.sampling.temperature > 0 or verdict.baseline_id is None:
-        return None
-    found = changes(case.run.samples, baselines.outputs_of(case.connection, verdict.baseline_id))
-    return None if found is None else found.as_dict()
 
 
 def _raised_from(found: tuple[int, life.IncidentState] | None, severity: str) -> str | None:
