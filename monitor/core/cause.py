@@ -10,6 +10,9 @@ FELL = -0.10
 HELD = -0.07
 """A change above this counts as held: where a rule of 15 percent calls a domain well."""
 
+LEVEL = 0.03
+"""A change nearer to zero than this has no cause to be looked for."""
+
 
 class Kind(enum.StrEnum):
     """What moved. Of causes equally sure, the one that stands first here is told first."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from statistics import fmean, median, pstdev
 from typing import TYPE_CHECKING, Any
 
-from monitor.core.cause import FELL, HELD, Cause, Kind, Strength
+from monitor.core.cause import FELL, HELD, LEVEL, Cause, Kind, Strength
 from monitor.core.format import change, count, figure, replica_difference_text
 from monitor.core.patterns import cache_cause, context_cause, load_cause, uptime_cause
 
@@ -34,7 +34,9 @@ UNSEEN = "no change of model, drafter or engine was seen (weights overwritten or
 
 
 def causes(evidence: Evidence) -> tuple[Cause, ...]:
-    """Every cause there is evidence for, the strongest first."""
+    """Every cause there is evidence for, the strongest first; of probes that held only that the traffic is another."""
+    if evidence.change is not None and abs(evidence.change) < LEVEL:
+        return tuple(filter(None, [_traffic_mix(evidence)]))
     rules = (
         _template,
         _target,
@@ -170,7 +172,7 @@ def _traffic_mix(evidence: Evidence) -> Cause | None:
     organic = evidence.organic
     if organic is None or evidence.change is None or min(organic.steps_before, organic.steps_after) < ORGANIC_STEPS:
         return None
-    if evidence.change <= HELD or organic.change > FELL:
+    if min([evidence.change, *evidence.other_changes.values()]) <= HELD or organic.change > FELL:
         return None
     before, after = (figure("acceptance_length", value) for value in (organic.before, organic.after))
     text = f"organic acceptance length, of all traffic, {before} → {after} ({change(organic.change)}) while the same "

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from monitor.core.organic import SOURCE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
@@ -79,17 +81,22 @@ class OrganicMove:
     def change(self) -> float:
         return self.after / self.before - 1
 
+    def as_dict(self) -> dict[str, Any]:
+        """The one JSON shape of it (docs/json.md)."""
+        return {**vars(self), "change": self.change, "source": SOURCE}
+
 
 @dataclass(frozen=True)
 class Evidence:
     """Around one run; what was not looked at or not seen is None or empty.
 
-    `change`: of the verdict, as a fraction. `identity_changes`: name → (baseline's, run's), of fields known on both
-    sides. `recent`: valid runs up to this one, oldest first, itself the last. `tokens_per_second`: of one request while
-    it decodes, median over prompts; the baseline's, one for each of its runs.
+    `change`: of the verdict, as a fraction; `other_changes`: of other domains' latest runs. `identity_changes`: name →
+    (baseline's, run's), of fields known on both sides. `recent`: valid runs up to this one, oldest first, itself the
+    last. `tokens_per_second`: of one request while it decodes, median over prompts; the baseline's, one for each run.
     """
 
     change: float | None = None
+    other_changes: Mapping[str, float] = field(default_factory=dict)
     replica: str = ""
     source: str = "none"
     first_position_survival: float | None = None

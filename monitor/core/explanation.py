@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from monitor.core.cause import LEVEL
 from monitor.core.causes import causes, looked_at
 from monitor.core.cost import lost_money
 
@@ -17,9 +18,11 @@ def explained(evidence: Evidence, price_per_hour: float | None = None, gpus: int
     """The one JSON shape of an explanation (docs/json.md); `price_per_hour` is of one GPU."""
     seen, unseen = looked_at(evidence)
     return {
+        "moved": evidence.change is None or abs(evidence.change) >= LEVEL,
         "causes": [cause.as_dict() for cause in causes(evidence)],
         "looked_at": seen,
         "not_known": unseen,
+        "organic": None if evidence.organic is None else evidence.organic.as_dict(),
         "cost": lost_money(evidence, price_per_hour, gpus),
     }
 
@@ -31,5 +34,7 @@ def cause_texts(document: Mapping[str, Any]) -> list[str]:
     ]
     if texts:
         return texts
+    if not document.get("moved", True):
+        return ["none looked for: nothing moved"]
     unseen = f"; not known: {', '.join(document['not_known'])}" if document["not_known"] else ""
     return [f"none found; looked at: {', '.join(document['looked_at']) or 'nothing'}{unseen}"]

@@ -6,13 +6,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import distinct_on
 
 from monitor.core.evidence import Evidence, Load, OrganicMove, PastRun, PromptMove
 from monitor.core.figures import SAMPLE_METRICS
 from monitor.core.outputs import changes
 from monitor.core.records import Counts, Identity, Sample, Source
 from monitor.store.baselines import outputs_of
-from monitor.store.replicas import replica_difference
+from monitor.store.replicas import RECENT, replica_difference
 from monitor.store.runs import metric_values
 from monitor.store.schema import baselines, identities, organic, runs, samples
 
@@ -43,6 +44,7 @@ def evidence(
     found: dict[str, Any] = {} if baseline is None else _against(connection, run, measured, baseline, metric)
     return Evidence(
         change=run.change if change is None else change,
+        other_changes=_other_changes(connection, run),
         replica=run.replica,
         source=run.source or "none",
         first_position_survival=run.survival[0] if run.survival else None,
@@ -74,6 +76,19 @@ def _against(
         "organic": _organic(connection, run, its_runs),
         "baseline_tokens_per_second": tuple(r.tokens_per_second_p50 for r in its_runs if r.tokens_per_second_p50),
     }
+
+
+def _other_changes(connection: Connection, run: Row[Any]) -> dict[str, float]:
+    """Of each other domain's newest judged run at that time, within the last two days."""
+    c = runs.c
+    statement = (
+        select(c.domain, c.change)
+        .ext(distinct_on(c.domain))
+        .where(c.route == run.route, c.domain != run.domain, c.id <= run.id, c.valid, c.change.is_not(None))
+        .where(c.started_at > run.started_at - RECENT)
+        .order_by(c.domain, c.id.desc())
+    )
+    return {row.domain: row.change for row in connection.execute(statement)}
 
 
 def _identity_changes(connection: Connection, before_id: int, now_id: int) -> dict[str, tuple[Any, Any]]:

@@ -265,7 +265,9 @@ def test_organic_acceptance_that_moved_while_probes_held_is_the_traffic_mix() ->
 
 
 def test_organic_acceptance_is_no_cause_where_probes_fell_too_or_little_was_read() -> None:
-    assert causes(fallen(organic=OrganicMove(2.6, 2.1, 50_000, 40_000))) == ()
+    organic = OrganicMove(2.6, 2.1, 50_000, 40_000)
+    assert causes(fallen(organic=organic)) == ()
+    assert causes(Evidence(change=-0.008, other_changes={"math": -0.3}, organic=organic)) == ()
     assert causes(Evidence(change=-0.008, organic=OrganicMove(2.6, 2.1, 50_000, 40))) == ()
 
 
