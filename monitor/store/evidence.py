@@ -9,12 +9,11 @@ from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from monitor.core.evidence import Evidence, Load, OrganicMove, PastRun, PromptMove
-from monitor.core.figures import SAMPLE_METRICS
+from monitor.core.figures import SAMPLE_METRICS, metric_values
 from monitor.core.outputs import changes
 from monitor.core.records import Counts, Identity, Sample, Source
 from monitor.store.baselines import outputs_of
 from monitor.store.replicas import RECENT, replica_difference
-from monitor.store.runs import metric_values
 from monitor.store.schema import baselines, identities, organic, runs, samples
 
 if TYPE_CHECKING:
