@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.layout import clock, duration, labelled, these_runs, verbatim
+from monitor.core.cost import cost_text
+from monitor.core.explanation import cause_texts
 from monitor.core.format import by_source, change, figure, leak_text, replica_difference_text
 from monitor.core.incidents import Transition
 
@@ -31,6 +33,9 @@ RUNBOOK = "docs/alerts.md of Specwatch, “What to do”"
 DEAD = "the drafter proposes nothing the target accepts"
 NAMED_AT_MOST = 4
 """Domains named in a first line, which a phone shows; the lines below it name them all."""
+
+CAUSES_AT_MOST = 3
+"""Of what moved, in a message; `specwatch explain` has them all."""
 
 
 def incident_event(
@@ -62,11 +67,13 @@ def incident_event(
     external_url: str | None,
     runbook_url: str | None,
     ended_at: datetime | None = None,
+    explained: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The document of one transition: everything a receiver may show, fixed when it happened.
 
     `joins`: domains (→ since) of transitions before this one that nobody was told of and that this message tells too.
     `ended_at`: when an incident that comes again had been resolved.
+    `explained`: what moved (core/explanation.py); None where that is not asked, as of a resolution.
     """
     resolved = transition is Transition.RESOLVED
     document: dict[str, Any] = {
@@ -92,6 +99,10 @@ def incident_event(
         "last_good_run": None if last_good_run is None else dict(last_good_run),
         "baseline_runs": None if baseline_runs is None else dict(baseline_runs),
         "outputs": None if outputs is None else dict(outputs),
+        "causes": [] if explained is None else explained["causes"],
+        "looked_at": [] if explained is None else explained["looked_at"],
+        "not_known": [] if explained is None else explained["not_known"],
+        "cost": None if explained is None else explained["cost"],
         "last_bump": None if last_bump is None else dict(last_bump),
         "other_changes": {name: other_changes[name] for name in sorted(other_changes) if name != domain},
         "unmeasured_domains": sorted(set(configured_domains) - other_changes.keys() - {domain}),
@@ -244,6 +255,7 @@ def _firing_lines(document: Mapping[str, Any]) -> list[str]:
         return _gathered_lines(document)
     verdict = document["verdict"]
     steps = [
+        f"specwatch explain --incident {document['incident_id']}",
         f"specwatch run show {verdict['run_ids'][-1]}",
         f"specwatch history {document['route']} --domain {document['domain']} --since 24h",
     ]
@@ -251,11 +263,11 @@ def _firing_lines(document: Mapping[str, Any]) -> list[str]:
         steps.append("if the change above is yours: roll it back, or approve a new baseline")
     return [
         *_evidence_lines(document),
-        *_output_lines(document["outputs"]),
+        *_cause_lines(document),
         *labelled("last good", _last_good(document)),
         *labelled("changed", _bump(document["last_bump"])),
         *_others(document["other_changes"], document["unmeasured_domains"]),
-        *_replicas(document["replica_difference"]),
+        *(labelled("cost", cost_text(document["cost"])) if document["cost"] else []),
         *_next_lines(document, steps),
         *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
     ]
@@ -329,15 +341,16 @@ def _floor_lines(document: Mapping[str, Any], verdict: Mapping[str, Any]) -> lis
     ]
 
 
-def _output_lines(outputs: Mapping[str, Any] | None) -> list[str]:
-    """What the same or other greedy outputs say of where to look."""
-    if outputs is None:
+def _cause_lines(document: Mapping[str, Any]) -> list[str]:
+    """The surest first; where outputs point at nothing they are told by themselves."""
+    if not document["looked_at"]:
         return []
-    changed, compared, points_at = (outputs[key] for key in ("changed", "compared", "points_at"))
-    if points_at == "drafter":
-        return labelled("outputs", f"unchanged ({compared - changed}/{compared}): points at the drafter")
-    advice = "points at the target" if points_at == "target" else "points at neither drafter nor target"
-    return labelled("outputs", f"changed on {changed} of {compared}: {advice}")
+    outputs = document["outputs"]
+    lines = [line for text in cause_texts(document)[:CAUSES_AT_MOST] for line in labelled("cause", text)]
+    if outputs is not None and outputs["points_at"] is None:
+        changed, compared = outputs["changed"], outputs["compared"]
+        lines += labelled("outputs", f"changed on {changed} of {compared}: points at neither drafter nor target")
+    return lines
 
 
 def _history_lines(document: Mapping[str, Any]) -> list[str]:

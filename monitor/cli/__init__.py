@@ -31,6 +31,7 @@ COMMANDS = {
         "monitor.cli.incidents:incidents",
         "List incidents, show one with its timeline, acknowledge or note.",
     ),
+    "explain": ("monitor.cli.explain:explain", "Say why a verdict is what it is, and what moved."),
     "silence": ("monitor.cli.silence:silence", "Hold back messages for a while, and see what is held back."),
     "receivers": ("monitor.cli.receivers:receivers", "List who is told of incidents, and send a test message."),
     "baseline": ("monitor.cli.baseline:baseline", "Create, show, approve and list baselines."),

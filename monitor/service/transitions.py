@@ -9,11 +9,11 @@ from monitor.alerting.message import incident_event
 from monitor.alerting.receivers import receivers_for
 from monitor.core import incidents as life
 from monitor.core import judge
+from monitor.core.explanation import explained
 from monitor.core.leak import ANY_DROP
-from monitor.core.outputs import changes
 from monitor.store import baselines, identities, incidents, outbox, runs, verdicts
+from monitor.store.evidence import evidence
 from monitor.store.gathering import Gathering, gathering, take_place
-from monitor.store.replicas import replica_difference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,6 +80,8 @@ class Transitions:
             verdict = self._pooled(case, rule, verdict, incident_id)
         known = incidents.get_incident(connection, incident_id) or {}
         first_bad = None if resolved else verdict.first_run_id
+        change = None if verdict.estimate is None else verdict.estimate.change
+        found = evidence(connection, case.recorded.run_id, verdict.baseline_id, change, rule.metric)
         return incident_event(
             incident_id=incident_id,
             transition=transition,
@@ -101,11 +103,12 @@ class Transitions:
             involved=known["domains"],
             last_good_run=verdicts.last_good_run(connection, route.name, run.domain, rule.name, first_bad),
             baseline_runs=baselines.runs_of(connection, verdict.baseline_id) if verdict.baseline_id else None,
-            outputs=None if resolved else _outputs(case, verdict),
+            outputs=None if resolved or found.outputs is None else found.outputs.as_dict(),
+            explained=None if resolved else explained(found, route.gpu_price_per_hour, route.gpus),
             last_bump=identities.last_bump(connection, route.name),
             other_changes=verdicts.last_changes(connection, route.name, rule.name),
             configured_domains=() if is_absolute(rule) else route.domains,
-            replica_difference=replica_difference(connection, route.name, run.domain),
+            replica_difference=found.replica_difference,
             external_url=self._alerting.external_url,
             runbook_url=self._alerting.runbook_url,
         )
@@ -133,14 +136,6 @@ def is_absolute(rule: Rule) -> bool:
 def line_of(rule: Rule) -> judge.Line:
     """The lines of a rule with a drop; those of a leak only pool runs, and decide nothing."""
     return judge.Line(rule.metric, ANY_DROP if rule.drop is None else rule.drop)
-
-
-def _outputs(case: Case, verdict: judge.Verdict) -> dict[str, Any] | None:
-    """How many greedy outputs of the run its baseline never saw; None when sampling or the engine does not show it."""
-    if case.run.sampling.temperature > 0 or verdict.baseline_id is None:
-        return None
-    found = changes(case.run.samples, baselines.outputs_of(case.connection, verdict.baseline_id))
-    return None if found is None else found.as_dict()
 
 
 def raised_from(found: tuple[int, life.IncidentState] | None, severity: str) -> str | None:

@@ -31,6 +31,11 @@ def store_identity(connection: Connection, identity: Identity, seen_at: datetime
     return connection.execute(select(identities.c.id).where(identities.c.hash == digest)).scalar_one()
 
 
+def identity_of(connection: Connection, identity_id: int) -> dict[str, Any]:
+    """The document of a stored identity."""
+    return connection.execute(select(identities.c.document).where(identities.c.id == identity_id)).scalar_one()
+
+
 def last_identity(connection: Connection, route: str, replica: str | None) -> tuple[int, Identity] | None:
     """The identity of this replica's latest run that measured anything, and its row; None: of any replica's.
 

@@ -23,9 +23,12 @@ LATEST_RUNS = 40
 RECENT = timedelta(days=2)
 
 
-def replica_difference(connection: Connection, route: str, domain: str) -> ReplicaDifference | None:
+def replica_difference(
+    connection: Connection, route: str, domain: str, until: int | None = None
+) -> ReplicaDifference | None:
     """The replica whose acceptance length differs, among the latest runs that can be compared with the newest one.
 
+    `until`: as it was known at that run.
     Guarantee: samples are read only where there is more than one replica, and at most 40 runs' without their chunks.
     """
     statement = (
@@ -34,6 +37,8 @@ def replica_difference(connection: Connection, route: str, domain: str) -> Repli
         .order_by(runs.c.id.desc())
         .limit(LATEST_RUNS)
     )
+    if until is not None:
+        statement = statement.where(runs.c.id <= until)
     rows = connection.execute(statement).all()
     alike = [
         row

@@ -138,6 +138,11 @@ def get_run(connection: Connection, run_id: int) -> dict[str, Any] | None:
     }
 
 
+def stored_run(connection: Connection, run_id: int) -> dict[str, Any]:
+    """A stored run's document without its samples; the run exists."""
+    return run_document(connection.execute(select(runs).where(runs.c.id == run_id)).one())
+
+
 def run_document(row: Row[Any]) -> dict[str, Any]:
     """The one JSON shape of a stored run: its figures as everywhere, and under what they were measured."""
     return {

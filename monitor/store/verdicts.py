@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, func, insert, or_, select, text, update
+from sqlalchemy import and_, exists, func, insert, or_, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Row, Select
 
     from monitor.core.judge import Verdict
 
@@ -96,10 +96,59 @@ def verdicts_of(connection: Connection, run_ids: Sequence[int]) -> dict[int, lis
     statement = select(verdicts).where(verdicts.c.run_id.in_(run_ids)).order_by(verdicts.c.id)
     found: dict[int, list[dict[str, Any]]] = {}
     for row in connection.execute(statement):
-        head = {"id": row.id, "rule": row.rule, "judged_at": row.judged_at.isoformat(), "source": None}
-        document = {**head, **row.document}  # rows of earlier versions have no source
-        found.setdefault(row.run_id, []).append(document)
+        found.setdefault(row.run_id, []).append(_document(row))
     return found
+
+
+def _document(row: Row[Any]) -> dict[str, Any]:
+    head = {"id": row.id, "rule": row.rule, "judged_at": row.judged_at.isoformat(), "source": None}
+    return {**head, **row.document}  # rows of earlier versions have no source
+
+
+@dataclass(frozen=True)
+class StoredVerdict:
+    """A verdict as it is kept, and what it is about; `trip_id` where it confirms a trip."""
+
+    id: int
+    route: str
+    domain: str
+    run_id: int
+    trip_id: int | None
+    document: dict[str, Any]
+
+
+def get_verdict(connection: Connection, verdict_id: int) -> StoredVerdict | None:
+    """None when there is no such verdict."""
+    statement = select(verdicts, runs.c.route, runs.c.domain).join(runs, runs.c.id == verdicts.c.run_id)
+    row = connection.execute(statement.where(verdicts.c.id == verdict_id)).one_or_none()
+    if row is None:
+        return None
+    return StoredVerdict(row.id, row.route, row.domain, row.run_id, row.trip_id, _document(row))
+
+
+def verdict_of_run(connection: Connection, run_id: int, rule: str | None = None) -> int | None:
+    """The verdict that says most of the run, by its id: the rule's, a confirmation before others, the largest fall."""
+    statement = _telling(select(verdicts.c.id).where(verdicts.c.run_id == run_id))
+    if rule is not None:
+        statement = statement.where(verdicts.c.rule == rule)
+    return connection.execute(statement.limit(1)).scalar_one_or_none()
+
+
+def newest_verdicts(connection: Connection, route: str) -> list[int]:
+    """Of the newest judged run of every domain of the route, by domain, the verdict that says most of it."""
+    judged = exists().where(verdicts.c.run_id == runs.c.id)
+    newest_run = (
+        select(runs.c.domain, func.max(runs.c.id).label("id"))
+        .where(runs.c.route == route, judged)
+        .group_by(runs.c.domain)
+    )
+    found = [row.id for row in connection.execute(newest_run.order_by(runs.c.domain))]
+    return [known for run_id in found if (known := verdict_of_run(connection, run_id)) is not None]
+
+
+def _telling(statement: Select[Any]) -> Select[Any]:
+    fall = verdicts.c.document["change"].as_float()
+    return statement.order_by(verdicts.c.trip_id.is_(None), fall.asc().nulls_last(), verdicts.c.id)
 
 
 def open_trip(

@@ -52,6 +52,7 @@ SHOWS_FIGURES: dict[str, list[tuple[str, ...]]] = {
     ],
     "runs": [()],
     "run show": [("{run}",), ("1",)],
+    "explain": [("--run", "{run}"), ("--incident", "{incident}"), ("1",)],
     "incidents": [(), ("{incident}",)],
     "incidents show": [("{incident}",)],
     "baseline list": [()],

@@ -20,7 +20,11 @@ from monitor.cli import noise as noise_command
 from monitor.cli.probe_report import document_of
 from monitor.cli.reference import commands, reference_markdown
 from monitor.core import promises
+from monitor.core.cause import Cause
 from monitor.core.comparison import Comparison, PromptChange
+from monitor.core.cost import lost_money
+from monitor.core.evidence import OrganicMove
+from monitor.core.explanation import explained
 from monitor.core.figures import Aggregate
 from monitor.core.gate import EXIT_CODES, GateReason, Look
 from monitor.core.gate_verdict import GateDomain, GateSide, GateThresholds, GateVerdict
@@ -34,7 +38,7 @@ from monitor.engines import counts
 from monitor.engines.failures import ADVICE
 from monitor.exchange import profile
 from monitor.probing import outcome
-from monitor.service import prober
+from monitor.service import explaining, prober
 from monitor.store import acts, baselines, history, incidents, outbox, references, silences
 from monitor.store.runs import run_document
 from monitor.store.snapshot import Snapshot
@@ -130,6 +134,13 @@ def keys_of(function: Callable[..., object]) -> set[str]:
         silences.silence_document,
         incident_event,
         closed_event,
+        Cause.as_dict,
+        OrganicMove.as_dict,
+        explained,
+        lost_money,
+        explaining.explain,
+        explaining.recomputed,
+        explaining._prompt,
         Speedup.as_dict,
         modelled,
         Agreement.as_dict,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from monitor.alerting.alertmanager import webhook_body
 from monitor.alerting.layout import these_runs
 from monitor.alerting.message import closed_event, incident_event, trial_event
+from monitor.core.evidence import Evidence, PastRun
+from monitor.core.explanation import explained
 from monitor.core.incidents import Transition
 from monitor.core.judge import Line, Verdict, judge_confirmation, judge_resolution, judge_run
 from monitor.core.outputs import Changes
@@ -37,6 +40,24 @@ WORST = {
     "run_ids": [36],
 }
 CODING = {"rule": "acceptance-drop", "joined_at": "2026-03-02T10:11:00+00:00", "left_at": None, "worst": WORST}
+EVIDENCE = Evidence(
+    change=-0.2,
+    replica="http://vllm-0:8000",
+    source="request",
+    outputs=Changes(0, 24),
+    identity_changes={"drafter": ("org/drafter", "org/other")},
+    recent=(PastRun(34, "http://vllm-0:8000", START, 1.92),),
+    tokens_per_second=192.0,
+    baseline_tokens_per_second=(238.0, 240.0, 242.0),
+)
+DRAFTER = (
+    "  cause      drafter (strong): drafter org/drafter → org/other; outputs unchanged (24/24): points at\n"
+    "             the drafter or its cache\n"
+)
+COST = (
+    "  cost       1.00 an hour, 24.00 a day for each server kept busy: the same tokens take 1.25 times as\n"
+    "             long (192 tokens a second per request, baseline 240), at 2 an hour for each of 2 GPUs\n"
+)
 
 
 def confirmed() -> Verdict:
@@ -77,6 +98,7 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
         "replica_difference": None,
         "external_url": "https://specwatch.example.com",
         "runbook_url": "https://wiki.example.com/specwatch",
+        "explained": None if transition is Transition.RESOLVED else explained(EVIDENCE, 2.0, 2),
     }
     return incident_event(**{**values, **changes})
 
@@ -88,11 +110,14 @@ def test_an_opened_incident_says_how_much_since_when_what_changed_and_what_to_do
         "  evidence   -20.0% (95 % interval -21.7% to -18.2%) in geometric means over 24 prompts, runs 31,\n"
         "             33, 34, baseline 7, source request\n"
         "  rule       acceptance-drop: acceptance_length down 15%; replica http://vllm-0:8000\n"
+        f"{DRAFTER}"
         "  last good  run 27 at 2026-03-02 09:21:00 UTC\n"
         "  changed    drafter org/drafter → org/other; k 3 → 5, noticed 2026-03-02 09:58:20 UTC on\n"
         "             http://vllm-0:8000\n"
         "  others     math -1.2%\n"
+        f"{COST}"
         "  next       specwatch incidents 12\n"
+        "             specwatch explain --incident 12\n"
         "             specwatch run show 34\n"
         "             specwatch history chat-prod --domain coding --since 24h\n"
         "             if the change above is yours: roll it back, or approve a new baseline\n"
@@ -104,15 +129,31 @@ def test_an_opened_incident_says_how_much_since_when_what_changed_and_what_to_do
 @pytest.mark.parametrize(
     ("outputs", "line"),
     [
-        (Changes(0, 24), "unchanged (24/24): points at the drafter"),
-        (Changes(5, 24), "unchanged (19/24): points at the drafter"),
-        (Changes(20, 24), "changed on 20 of 24: points at the target"),
-        (Changes(12, 24), "changed on 12 of 24: points at neither drafter nor target"),
+        (
+            Changes(5, 24),
+            "  cause      drafter (moderate): outputs unchanged (19/24): points at the drafter or its cache;",
+        ),
+        (Changes(20, 24), "  cause      target (strong): outputs changed on 20 of 24: points at the target;"),
+        (Changes(12, 24), "  outputs    changed on 12 of 24: points at neither drafter nor target"),
     ],
 )
 def test_an_alert_says_whether_outputs_changed_and_what_that_points_at(outputs: Changes, line: str) -> None:
-    text = event(Transition.OPENED, confirmed(), outputs=outputs.as_dict())["text"]
-    assert f"\n  outputs    {line}\n" in text
+    found = replace(EVIDENCE, outputs=outputs, identity_changes={})
+    text = event(Transition.OPENED, confirmed(), outputs=outputs.as_dict(), explained=explained(found))["text"]
+    assert f"\n{line}" in text
+
+
+def test_an_alert_without_a_cause_says_what_was_looked_at_and_what_is_not_known() -> None:
+    found = explained(replace(EVIDENCE, outputs=None, identity_changes={}))
+    assert (
+        "\n  cause      none found; looked at: identity; not known: outputs, template, other replicas, prefix\n"
+        "             cache, uptime, load, context length, traffic\n"
+    ) in event(Transition.OPENED, confirmed(), explained=found)["text"]
+
+
+def test_an_alert_without_a_price_names_no_cost() -> None:
+    document = event(Transition.OPENED, confirmed(), explained=explained(EVIDENCE))
+    assert (document["cost"], "  cost " in document["text"]) == (None, False)
 
 
 def test_an_updated_incident_names_the_domain_that_broke_now() -> None:
@@ -135,11 +176,14 @@ def test_an_updated_incident_names_the_domain_that_broke_now() -> None:
         "  evidence   -20.0% (95 % interval -21.7% to -18.2%) in geometric means over 24 prompts, runs 31,\n"
         "             33, 34, baseline 7, source request\n"
         "  rule       acceptance-drop: acceptance_length down 15%; replica http://vllm-0:8000\n"
+        f"{DRAFTER}"
         "  last good  none since its baseline was approved; the baseline's own runs 1-10, until 2026-03-02\n"
         "             08:41:00 UTC\n"
         "  changed    no change of model, drafter, engine or K was seen on this route\n"
         "  others     coding -21.0%, qa 0.0%\n"
+        f"{COST}"
         "  next       specwatch incidents 12\n"
+        "             specwatch explain --incident 12\n"
         "             specwatch run show 34\n"
         "             specwatch history chat-prod --domain math --since 24h\n"
         "  runbook    docs/alerts.md of Specwatch, “What to do”"
@@ -306,6 +350,7 @@ def test_the_document_holds_everything_a_receiver_may_show() -> None:
         "last_good_run": LAST_GOOD,
         "baseline_runs": BASELINE_RUNS,
         "outputs": None,
+        **{name: value for name, value in explained(EVIDENCE, 2.0, 2).items() if name not in ("moved", "organic")},
         "last_bump": DRAFTER_BUMP,
         "other_changes": {"math": -0.012},
         "unmeasured_domains": [],
@@ -322,11 +367,13 @@ def test_a_replica_that_differs_is_named_with_how_much() -> None:
     difference = ReplicaDifference(
         "http://b:8000", 34, ("http://a:8000", "http://c:8000"), (28, 36), "request", estimate
     )
-    document = event(Transition.OPENED, confirmed(), replica_difference=difference)
+    found = replace(EVIDENCE, outputs=None, identity_changes={}, replica="http://b:8000", replica_difference=difference)
+    changes = {"replica_difference": difference, "explained": explained(found)}
+    document = event(Transition.OPENED, confirmed(), **changes)
     assert document["replica_difference"]["run_id"] == 34
     assert (
-        "  replicas   only http://b:8000: -20.1% (95 % interval -23.0% to -17.2%) against 2 other replicas,\n"
-        "             over 24 prompts, source request\n"
+        "  cause      replica (strong): only http://b:8000: -20.1% (95 % interval -23.0% to -17.2%) against 2\n"
+        "             other replicas, over 24 prompts, source request\n"
     ) in document["text"]
 
 

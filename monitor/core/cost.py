@@ -1,0 +1,47 @@
+"""What lost speed costs, where it was measured. Pure."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from monitor.core.patterns import beyond_baseline
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from monitor.core.evidence import Evidence
+
+HOURS_PER_DAY = 24
+
+
+def lost_money(evidence: Evidence, price_per_hour: float | None, gpus: int | None) -> dict[str, Any] | None:
+    """What the same tokens cost more on a server that is kept busy: price × (baseline's speed ÷ the run's − 1).
+
+    `price_per_hour` is of one GPU, in the route's currency. None without a price, and where speeds cannot be held
+    against each other: the run is as fast as one of the baseline's runs, or it had more load than any of them.
+    """
+    now, known = evidence.tokens_per_second, evidence.baseline_tokens_per_second
+    if price_per_hour is None or not now or not known or now >= min(known) or beyond_baseline(evidence):
+        return None
+    before = median(known)
+    per_hour = price_per_hour * (gpus or 1) * (before / now - 1)
+    return {
+        "per_hour": per_hour,
+        "per_day": per_hour * HOURS_PER_DAY,
+        "basis": "measured",
+        "tokens_per_second": now,
+        "baseline_tokens_per_second": before,
+        "gpu_price_per_hour": price_per_hour,
+        "gpus": gpus or 1,
+    }
+
+
+def cost_text(cost: Mapping[str, Any]) -> str:
+    """How much, and from which speeds."""
+    now, before = cost["tokens_per_second"], cost["baseline_tokens_per_second"]
+    return (
+        f"{cost['per_hour']:.2f} an hour, {cost['per_day']:.2f} a day for each server kept busy: the same tokens take "
+        f"{before / now:.2f} times as long ({now:.0f} tokens a second per request, baseline {before:.0f}), "
+        f"at {cost['gpu_price_per_hour']:g} an hour for each of {cost['gpus']} GPU{'' if cost['gpus'] == 1 else 's'}"
+    )

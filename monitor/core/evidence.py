@@ -1,0 +1,116 @@
+"""What is known around a run that fell, or did not: the values that its explanation is made from. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from monitor.core.organic import SOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from monitor.core.outputs import Changes
+    from monitor.core.replicas import ReplicaDifference
+
+
+@dataclass(frozen=True)
+class PromptMove:
+    """One prompt against its baseline, by the metric that was judged.
+
+    `prompt_tokens_before`: every number that the baseline's runs had; empty where there is none, and for prompts of
+    several turns, whose tokens depend on the answers.
+    """
+
+    question_id: str
+    before: float
+    now: float
+    prompt_tokens: int | None = None
+    prompt_tokens_before: frozenset[int] = frozenset()
+    cached_tokens: int | None = None
+
+    @property
+    def log_ratio(self) -> float:
+        return math.log(self.now / self.before)
+
+    @property
+    def change(self) -> float:
+        return self.now / self.before - 1
+
+
+@dataclass(frozen=True)
+class Load:
+    """What else the server did: requests of others before the run, the most waiting, KV cache use, preemptions."""
+
+    running: float | None = None
+    waiting: float | None = None
+    kv_cache_usage: float | None = None
+    preemptions: float | None = None
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """One valid run of the same route and domain; `change` is None where no baseline judged it."""
+
+    run_id: int
+    replica: str
+    finished_at: datetime
+    acceptance_length: float
+    change: float | None = None
+    cache: str = "cold"
+    load: Load = field(default_factory=Load)
+    server_started_at: float | None = None
+
+    @property
+    def uptime_seconds(self) -> float | None:
+        return None if self.server_started_at is None else self.finished_at.timestamp() - self.server_started_at
+
+
+@dataclass(frozen=True)
+class OrganicMove:
+    """Acceptance length of everybody's requests, before the run that was judged and after; steps behind each."""
+
+    before: float
+    after: float
+    steps_before: int
+    steps_after: int
+
+    @property
+    def change(self) -> float:
+        return self.after / self.before - 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """The one JSON shape of it (docs/json.md)."""
+        return {**vars(self), "change": self.change, "source": SOURCE}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Around one run; what was not looked at or not seen is None or empty.
+
+    `change`: of the verdict, as a fraction; `other_changes`: of other domains' latest runs. `identity_changes`: name →
+    (baseline's, run's), of fields known on both sides. `recent`: valid runs up to this one, oldest first, itself the
+    last. `tokens_per_second`: of one request while it decodes, median over prompts; the baseline's, one for each run.
+    """
+
+    change: float | None = None
+    other_changes: Mapping[str, float] = field(default_factory=dict)
+    replica: str = ""
+    source: str = "none"
+    first_position_survival: float | None = None
+    identity_changes: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    outputs: Changes | None = None
+    replica_difference: ReplicaDifference | None = None
+    moves: tuple[PromptMove, ...] = ()
+    recent: tuple[PastRun, ...] = ()
+    baseline_loads: tuple[Load, ...] = ()
+    organic: OrganicMove | None = None
+    tokens_per_second: float | None = None
+    baseline_tokens_per_second: tuple[float, ...] = ()
+
+    @property
+    def load(self) -> Load:
+        """Of the run itself."""
+        return self.recent[-1].load if self.recent else Load()

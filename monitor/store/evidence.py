@@ -1,0 +1,202 @@
+"""What the store knows around one run: the evidence that its explanation is made from."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import distinct_on
+
+from monitor.core.evidence import Evidence, Load, OrganicMove, PastRun, PromptMove
+from monitor.core.figures import SAMPLE_METRICS, metric_values
+from monitor.core.outputs import changes
+from monitor.core.records import Counts, Identity, Sample, Source
+from monitor.store.baselines import outputs_of
+from monitor.store.replicas import RECENT, replica_difference
+from monitor.store.schema import baselines, identities, organic, runs, samples
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy import ColumnElement, Connection, Row
+
+RECENT_RUNS = 200
+"""Looked back at: more than five days of a domain that is probed every 40 minutes."""
+ORGANIC_WINDOW = timedelta(hours=1)
+"""Of everybody's requests up to the end of the run; held against what there was while the baseline was measured."""
+METRIC = "acceptance_length"
+"""What prompts are compared by where the rule's own metric has no value for each of them."""
+
+
+def evidence(
+    connection: Connection, run_id: int, baseline_id: int | None, change: float | None = None, metric: str = METRIC
+) -> Evidence:
+    """Around this run, as it was known when the run had ended.
+
+    `baseline_id`: what the verdict compared with; None: what judged the run by another rule, if anything did.
+    Guarantee: of at most 200 runs the figures; of this run and the baseline's the samples, without their chunks.
+    """
+    run = connection.execute(select(runs).where(runs.c.id == run_id)).one()
+    baseline = _baseline(connection, run.baseline_id if baseline_id is None else baseline_id)
+    measured = _samples(connection, samples.c.run_id == run_id)
+    found: dict[str, Any] = {} if baseline is None else _against(connection, run, measured, baseline, metric)
+    return Evidence(
+        change=run.change if change is None else change,
+        other_changes=_other_changes(connection, run),
+        replica=run.replica,
+        source=run.source or "none",
+        first_position_survival=run.survival[0] if run.survival else None,
+        replica_difference=replica_difference(connection, run.route, run.domain, run_id),
+        recent=_recent(connection, run),
+        tokens_per_second=run.tokens_per_second_p50,
+        **found,
+    )
+
+
+def _baseline(connection: Connection, baseline_id: int | None) -> Row[Any] | None:
+    if baseline_id is None:
+        return None
+    return connection.execute(select(baselines).where(baselines.c.id == baseline_id)).one_or_none()
+
+
+def _against(
+    connection: Connection, run: Row[Any], measured: Sequence[Sample], baseline: Row[Any], metric: str
+) -> dict[str, Any]:
+    """What only a baseline tells."""
+    chosen = select(runs).where(runs.c.id.in_(baseline.run_ids)).order_by(runs.c.id)
+    its_runs = connection.execute(chosen).all()
+    greedy = not run.sampling["temperature"]
+    return {
+        "identity_changes": _identity_changes(connection, baseline.identity_id, run.identity_id),
+        "outputs": changes(measured, outputs_of(connection, baseline.id)) if greedy else None,
+        "moves": _moves(connection, measured, baseline, metric),
+        "baseline_loads": tuple(_load(row.regime) for row in its_runs),
+        "organic": _organic(connection, run, its_runs),
+        "baseline_tokens_per_second": tuple(r.tokens_per_second_p50 for r in its_runs if r.tokens_per_second_p50),
+    }
+
+
+def _other_changes(connection: Connection, run: Row[Any]) -> dict[str, float]:
+    """Of each other domain's newest judged run at that time, within the last two days."""
+    c = runs.c
+    statement = (
+        select(c.domain, c.change)
+        .ext(distinct_on(c.domain))
+        .where(c.route == run.route, c.domain != run.domain, c.id <= run.id, c.valid, c.change.is_not(None))
+        .where(c.started_at > run.started_at - RECENT)
+        .order_by(c.domain, c.id.desc())
+    )
+    return {row.domain: row.change for row in connection.execute(statement)}
+
+
+def _identity_changes(connection: Connection, before_id: int, now_id: int) -> dict[str, tuple[Any, Any]]:
+    chosen = select(identities.c.id, identities.c.document).where(identities.c.id.in_({before_id, now_id}))
+    known = {row.id: Identity.from_dict(row.document) for row in connection.execute(chosen)}
+    return known[now_id].changes_from(known[before_id])
+
+
+def _moves(
+    connection: Connection, measured: Sequence[Sample], baseline: Row[Any], metric: str
+) -> tuple[PromptMove, ...]:
+    """Prompts that both sides have a value for, in the order they were replayed."""
+    metric = metric if metric in SAMPLE_METRICS else METRIC
+    before, now = baseline.metrics[metric]["values"], metric_values(measured, metric)
+    tokens = _prompt_tokens(_samples(connection, samples.c.run_id.in_(baseline.run_ids)))
+    return tuple(
+        PromptMove(
+            sample.question_id,
+            before[sample.question_id],
+            now[sample.question_id],
+            sample.prompt_tokens,
+            frozenset(tokens.get(sample.question_id, ())) if len(sample.chunk_tokens) == 1 else frozenset(),
+            sample.cached_prompt_tokens,
+        )
+        for sample in measured
+        if sample.question_id in before and sample.question_id in now
+    )
+
+
+def _prompt_tokens(found: Sequence[Sample]) -> dict[str, set[int]]:
+    """Every number of prompt tokens seen, by question, of prompts of one turn."""
+    seen: dict[str, set[int]] = {}
+    for sample in found:
+        if sample.valid and sample.prompt_tokens is not None and len(sample.chunk_tokens) == 1:
+            seen.setdefault(sample.question_id, set()).add(sample.prompt_tokens)
+    return seen
+
+
+def _samples(connection: Connection, such: ColumnElement[bool]) -> list[Sample]:
+    """Without their chunks, of which only the number of turns is read."""
+    c = samples.c
+    wanted = (c.question_id, c.source, c.steps, c.accepted, c.decode_steps, c.prompt_tokens, c.cached_prompt_tokens)
+    more = (c.completion_tokens, c.output_hash, c.invalid_reason, func.cardinality(c.turn_chunks).label("turns"))
+    statement = select(*wanted, *more).where(such).order_by(c.run_id, c.position)
+    return [
+        Sample(
+            row.question_id,
+            None if row.source is None else Source(row.source),
+            Counts(row.steps, None, row.accepted, (), row.decode_steps),
+            prompt_tokens=row.prompt_tokens,
+            cached_prompt_tokens=row.cached_prompt_tokens,
+            completion_tokens=row.completion_tokens,
+            chunk_tokens=((),) * row.turns,
+            output_hash=row.output_hash,
+            invalid_reason=row.invalid_reason,
+        )
+        for row in connection.execute(statement)
+    ]
+
+
+def _recent(connection: Connection, run: Row[Any]) -> tuple[PastRun, ...]:
+    """Valid runs up to this one whose counts can be laid beside its own, cold or warm, oldest first."""
+    c = runs.c
+    wanted = (c.id, c.replica, c.finished_at, c.acceptance_length, c.change, c.sampling, c.regime)
+    statement = (
+        select(*wanted)
+        .where(c.route == run.route, c.domain == run.domain, c.id <= run.id, c.valid)
+        .where(c.source == run.source, c.k.is_not_distinct_from(run.k), c.prompt_set_hash == run.prompt_set_hash)
+        .where(c.concurrency == run.concurrency, c.acceptance_length.is_not(None))
+        .order_by(c.id.desc())
+        .limit(RECENT_RUNS)
+    )
+    rows = connection.execute(statement).all()
+    return tuple(
+        PastRun(
+            row.id,
+            row.replica,
+            row.finished_at,
+            row.acceptance_length,
+            row.change,
+            row.sampling["cache"],
+            _load(row.regime),
+            row.regime.get("server_started_at"),
+        )
+        for row in reversed(rows)
+    )
+
+
+def _load(regime: Mapping[str, Any]) -> Load:
+    names = ("running_before", "waiting_max", "kv_cache_usage_max", "preemptions")
+    return Load(*(regime.get(name) for name in names))
+
+
+def _organic(connection: Connection, run: Row[Any], baseline_runs: Sequence[Row[Any]]) -> OrganicMove | None:
+    """Everybody's acceptance length on the route: while the baseline was measured, and in the hour up to the run's end.
+
+    None where either was not read, and while the baseline itself is not over for an hour.
+    """
+    ends = [row.finished_at for row in baseline_runs]
+    since = run.finished_at - ORGANIC_WINDOW
+    if not ends or max(ends) > since:
+        return None
+    c = organic.c
+    total = (func.coalesce(func.sum(c.steps), 0), func.coalesce(func.sum(c.accepted), 0))
+    of_route = select(*total).where(c.route == run.route)
+    begin = min(row.started_at for row in baseline_runs)
+    before = connection.execute(of_route.where(c.ended_at >= begin, c.began_at <= max(ends))).one()
+    after = connection.execute(of_route.where(c.began_at >= since, c.began_at <= run.finished_at)).one()
+    if not before[0] or not after[0]:
+        return None
+    then, now = (1 + float(accepted) / float(steps) for steps, accepted in (before, after))
+    return OrganicMove(then, now, int(before[0]), int(after[0]))
