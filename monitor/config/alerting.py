@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from monitor.config.limits import MAX_RUNS
 from monitor.config.receivers import Receiver, web_address
-from monitor.config.strict import Labels, Name, Names, StrictModel, Text, Whole, at_least_one
+from monitor.config.strict import Labels, Name, Names, StrictModel, Switch, Text, Whole, at_least_one
 from monitor.config.units import Duration, Ratio
 
 LONGEST_GATHERING = timedelta(hours=1)
@@ -74,6 +74,15 @@ class Routing(StrictModel):
     match: Labels = Field(
         default_factory=dict, description="Labels that a route must have, with these values. Unset: any."
     )
+    bumps: Switch | None = Field(
+        default=None,
+        examples=[False],
+        description="Whether it is told what became of a route after a bump. Unset: when it gets warnings.",
+    )
+
+    @property
+    def hears_of_bumps(self) -> bool:
+        return "warning" in self.severity if self.bumps is None else self.bumps
 
 
 class Resolve(StrictModel):
