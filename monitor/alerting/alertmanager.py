@@ -43,6 +43,24 @@ def webhook_body(
     }
 
 
+def webhook_note(receiver: str, document: Mapping[str, Any], external_url: str | None) -> dict[str, Any]:
+    """The same body with no alert in it and the status `note`: what loops over alerts does nothing."""
+    labels = {**document["labels"], "route": document["route"]}
+    return {
+        "version": "4",
+        "groupKey": f"specwatch/{document['route']}/bump/{document['bump_id']}",
+        "truncatedAlerts": 0,
+        "status": document["transition"],
+        "receiver": receiver,
+        "groupLabels": {"route": document["route"]},
+        "commonLabels": labels,
+        "commonAnnotations": {"summary": document["summary"], "description": document["text"]},
+        "externalURL": external_url or "",
+        "alerts": [],
+        "bump": dict(document),
+    }
+
+
 def api_body(incident_id: int, document: Mapping[str, Any], now: datetime, lasts: timedelta) -> list[dict[str, Any]]:
     """The same for `POST /api/v2/alerts`; one that fires ends by itself `lasts` from now unless it is sent again."""
     alerts = [{key: alert[key] for key in API_KEYS} for alert in _alerts(incident_id, document)]

@@ -59,6 +59,10 @@ def duration(start: str, end: str) -> str:
 
 
 def links(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(title, address) of where a message leads: the incident's page and the runbook, those of them that there are."""
-    found = {"Incident": document["link"], "Runbook": document.get("runbook_url")}
+    """(title, address) of where a message leads, those of them that there are.
+
+    The incident's page, the change that a bump was announced with, the runbook.
+    """
+    change = document.get("change_link")
+    found = {"Incident": document["link"], "Change": change, "Runbook": document.get("runbook_url")}
     return [(title, url) for title, url in found.items() if url]

@@ -24,7 +24,7 @@ PERMANENT = 500
 def made_message(
     sender: str, to: Sequence[str], key: str, incident_id: int, document: Mapping[str, Any]
 ) -> EmailMessage:
-    """Text and HTML; one thread per incident, its opening first. A repeat has the same Message-ID."""
+    """Text and HTML; one thread per incident, its opening first, or per bump. A repeat has the same Message-ID."""
     domain = parseaddr(sender)[1].rpartition("@")[2]
     opened_at = datetime.fromisoformat(document["opened_at"])
     message = EmailMessage()
@@ -32,8 +32,9 @@ def made_message(
     message["Subject"] = document["summary"]
     message["Date"] = format_datetime(datetime.fromisoformat(document["happened_at"]))
     message["Message-ID"] = f"<{key}.{opened_at:%Y%m%d%H%M%S}@{domain}>"
-    message["References"] = f"<specwatch-incident-{incident_id}.{opened_at:%Y%m%d%H%M%S}@{domain}>"
-    if document["severity"] == "page" and document["transition"] != Transition.RESOLVED.value:
+    thread = f"incident-{incident_id}" if incident_id else f"bump-{document['bump_id']}"
+    message["References"] = f"<specwatch-{thread}.{opened_at:%Y%m%d%H%M%S}@{domain}>"
+    if document.get("severity") == "page" and document["transition"] != Transition.RESOLVED.value:
         message["Importance"] = "high"
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(document["text"])

@@ -57,3 +57,29 @@ def dedup_key(incident_id: int, document: Mapping[str, Any]) -> str:
     """
     end = f"/{incident_id}/{document['opened_at']}"
     return f"specwatch/{document['route']}"[: MAX_KEY - len(end)] + end
+
+
+def change_url(events_url: str) -> str:
+    """Where change events go, beside the address of events."""
+    return f"{events_url.rstrip('/').removesuffix('/enqueue')}/change/enqueue"
+
+
+def change_body(routing_key: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """A change event of what became of a route after a bump: shown beside incidents, wakes nobody.
+
+    Source: https://developer.pagerduty.com/docs/send-change-event.
+    """
+    return {
+        "routing_key": routing_key,
+        "payload": {
+            "summary": document["summary"][:MAX_SUMMARY],
+            "source": document["route"],
+            "timestamp": document["happened_at"],
+            "custom_details": {
+                "text": document["text"],
+                "announced": document["announcement"] is not None,
+                "labels": dict(document["labels"]),
+            },
+        },
+        "links": [{"href": url, "text": title} for title, url in links(document)],
+    }

@@ -21,7 +21,7 @@ from monitor.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from monitor.config.alerting import Alerting
+    from monitor.config.alerting import Alerting, Routing
     from monitor.config.routes import Route
     from monitor.config.secrets import Secret
     from monitor.store.outbox import Delivery
@@ -53,7 +53,8 @@ class LogReceiver:
         return "the log"
 
     async def send(self, delivery: Delivery) -> Arrival | Failure:
-        logger.warning("%s", delivery.document["text"], extra={"delivery": delivery.key})
+        level = logging.INFO if delivery.is_note else logging.WARNING
+        logger.log(level, "%s", delivery.document["text"], extra={"delivery": delivery.key})
         return Arrival("written to the log")
 
 
@@ -86,7 +87,10 @@ class WebhookReceiver(_PostingReceiver):
     settings: Webhook
 
     def request(self, delivery: Delivery) -> Post:
-        document = alertmanager.webhook_body(self.name, delivery.incident_id, delivery.document, self.external_url)
+        if delivery.is_note:
+            document = alertmanager.webhook_note(self.name, delivery.document, self.external_url)
+        else:
+            document = alertmanager.webhook_body(self.name, delivery.incident_id, delivery.document, self.external_url)
         body = _encoded(document)
         own = {name: _revealed(value) for name, value in self.settings.headers.items()}
         signed = {}
@@ -111,6 +115,8 @@ class AlertmanagerReceiver:
         return ", ".join(map(host_of, self.settings.urls))
 
     async def send(self, delivery: Delivery) -> Arrival | Failure:
+        if delivery.is_note:
+            return Arrival("not sent: an Alertmanager takes only what fires or has ended")
         async with self.lock:
             return await self.post([(delivery.incident_id, delivery.document)])
 
@@ -139,12 +145,15 @@ def _of_peers(answers: Sequence[Arrival | Failure]) -> Arrival | Failure:
 
 
 class PagerDutyReceiver(_PostingReceiver):
-    """Triggers and resolves one alert per incident."""
+    """Triggers and resolves one alert per incident; a bump is a change event."""
 
     settings: PagerDuty
 
     def request(self, delivery: Delivery) -> Post:
         routing_key = _revealed(self.settings.routing_key)
+        if delivery.is_note:
+            url = pagerduty.change_url(self.settings.url)
+            return Post(url, _encoded(pagerduty.change_body(routing_key, delivery.document)))
         document = pagerduty.event_body(routing_key, delivery.incident_id, delivery.document, self.external_url)
         return Post(self.settings.url, _encoded(document))
 
@@ -239,10 +248,16 @@ def build_receivers(alerting: Alerting) -> dict[str, Receiver]:
 
 def receivers_for(alerting: Alerting, route: Route, severity: str) -> set[str]:
     """Names of the receivers that alerting.yaml routes this route and severity to."""
-    return {
-        entry.receiver
-        for entry in alerting.routing
-        if severity in entry.severity
-        and (entry.routes is None or route.name in entry.routes)
-        and all(route.labels.get(name) == value for name, value in entry.match.items())
-    }
+    return {entry.receiver for entry in alerting.routing if severity in entry.severity and _selects(entry, route)}
+
+
+def receivers_for_bumps(alerting: Alerting, route: Route) -> set[str]:
+    """Names of the receivers that are told what became of this route after a bump; an Alertmanager takes no notes."""
+    deaf = {receiver.name for receiver in alerting.receivers if isinstance(receiver.settings, Alertmanager)}
+    return {entry.receiver for entry in alerting.routing if entry.hears_of_bumps and _selects(entry, route)} - deaf
+
+
+def _selects(entry: Routing, route: Route) -> bool:
+    return (entry.routes is None or route.name in entry.routes) and all(
+        route.labels.get(name) == value for name, value in entry.match.items()
+    )

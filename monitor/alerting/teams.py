@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.layout import links
+from monitor.core.bumps import NOTE
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
@@ -21,9 +22,7 @@ MAX_LINES = 60
 def card_body(document: Mapping[str, Any]) -> dict[str, Any]:
     """First line large and coloured, the rest line by line in one width; text runs, since text blocks are Markdown."""
     summary, *lines = document["text"].splitlines()
-    resolved = document["transition"] == Transition.RESOLVED.value
-    colour = "Good" if resolved else COLOURS[document["severity"]]
-    head = _line(summary, weight="Bolder", size="Medium", color=colour)
+    head = _line(summary, weight="Bolder", size="Medium", color=_colour(document))
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
@@ -35,6 +34,12 @@ def card_body(document: Mapping[str, Any]) -> dict[str, Any]:
     }
     attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
     return {"type": "message", "attachments": [attachment]}
+
+
+def _colour(document: Mapping[str, Any]) -> str:
+    if document["transition"] == Transition.RESOLVED.value:
+        return "Good"
+    return "Accent" if document["transition"] == NOTE else COLOURS[document["severity"]]
 
 
 def _line(text: str, **style: str) -> dict[str, Any]:

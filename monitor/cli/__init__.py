@@ -27,6 +27,8 @@ COMMANDS = {
     "runs": ("monitor.cli.runs:runs", "List the latest runs."),
     "run": ("monitor.cli.runs:run", "Ask for a run now, or look into one, down to single prompts."),
     "compare": ("monitor.cli.compare:compare", "Compare two runs prompt by prompt."),
+    "bump": ("monitor.cli.bump:bump", "Announce a change of model, drafter or engine, and probe at once."),
+    "bumps": ("monitor.cli.bump:bumps", "List bumps, announced or noticed, and what became of the route."),
     "incidents": (
         "monitor.cli.incidents:incidents",
         "List incidents, show one with its timeline, acknowledge or note.",

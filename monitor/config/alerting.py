@@ -100,6 +100,15 @@ class Routing(StrictModel):
     match: Labels = Field(
         default_factory=dict, description="Labels that a route must have, with these values. Unset: any."
     )
+    bumps: Switch | None = Field(
+        default=None,
+        examples=[False],
+        description="Whether it is told what became of a route after a bump. Unset: when it gets warnings.",
+    )
+
+    @property
+    def hears_of_bumps(self) -> bool:
+        return "warning" in self.severity if self.bumps is None else self.bumps
 
 
 class Resolve(StrictModel):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from sqlalchemy import Connection
+
     from monitor.config.routes import Route
     from monitor.store.database import Database
 
@@ -45,7 +47,12 @@ def ask(
     with database.transaction() as connection:
         for job in jobs:
             defer(connection, job)
-        return jobs, queue.worker_lives(connection, STALLED_AFTER_SECONDS)
+        return jobs, is_served(connection)
+
+
+def is_served(connection: Connection) -> bool:
+    """Whether any process lives that takes probes from this queue."""
+    return queue.worker_lives(connection, STALLED_AFTER_SECONDS)
 
 
 def _due(route: Route, domain: str, replicas: Sequence[str], now: datetime) -> str:

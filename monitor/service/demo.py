@@ -195,8 +195,9 @@ class Demo:
         click.echo(
             f"┌{'─' * (width + 2)}\n" + "\n".join(f"│ {line}" for line in text.splitlines()) + f"\n└{'─' * (width + 2)}"
         )
-        self.incident_id = delivery.incident_id
-        self.seen[Transition(delivery.transition)].set()
+        if delivery.incident_id:  # else it is about a bump
+            self.incident_id = delivery.incident_id
+            self.seen[Transition(delivery.transition)].set()
         return Arrival("printed")
 
     def _say(self, text: str) -> None:

@@ -1,11 +1,12 @@
 """What follows from a finished run, in one transaction: stored, compared, judged, told.
 
 1. The run and its samples are written under the job's key; a second time nothing happens.
-2. A changed identity is recorded as a bump and every domain of the route is probed at once.
+2. A changed identity is recorded as a bump and every domain of the route is probed at once (bumps.py).
 3. Each rule that applies judges the run (judging.py); a trip queues two confirmation runs, a confirmation decides it.
 4. Incident transitions and their deliveries are written beside the verdict that caused them (transitions.py).
 5. A valid run ends the incident of a route that was not measured (stale.py).
 6. A route whose policy says so gets its first baseline.
+7. A bump whose last domain this run probed is told of.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from monitor.config.replicas import Discovery
 from monitor.core.figures import aggregate
-from monitor.core.records import Reason
+from monitor.service.bumps import Bumps
 from monitor.service.case import Case, Recorded
 from monitor.service.discovery import Replicas
-from monitor.service.jobs import ProbeJob, defer
 from monitor.service.judging import Judging
 from monitor.service.stale import end_stale
 from monitor.store import baselines, identities, runs, slots
+from monitor.store.bumps import overdue_routes
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from monitor.config.load import Config
     from monitor.config.routes import Route
     from monitor.core.records import Identity, Run
+    from monitor.service.jobs import ProbeJob
 
 
 class Recorder:
@@ -38,7 +40,16 @@ class Recorder:
     def __init__(self, config: Config, replicas: Replicas | None = None) -> None:
         self.routes = {route.name: route for route in config.routes}
         self.alerting = config.alerting
-        self._judging = Judging(config.alerting, replicas or Replicas(config.routes))
+        replicas = replicas or Replicas(config.routes)
+        self._judging = Judging(config.alerting, replicas)
+        self._bumps = Bumps(config.alerting, replicas)
+
+    def tell_overdue(self, connection: Connection, now: datetime) -> None:
+        """Tells of every bump that has waited long enough for probes that did not come."""
+        for name in overdue_routes(connection, now):
+            if name in self.routes:
+                slots.lock_route(connection, name)
+                self._bumps.tell(connection, self.routes[name], now)
 
     def record(self, connection: Connection, job: ProbeJob, run: Run, now: datetime) -> Recorded | None:
         """All of the above; None when this job's run is stored already."""
@@ -50,29 +61,15 @@ class Recorder:
             return None
         case = Case(connection, route, run, Recorded(run_id, aggregate(run.domain, run.samples)), now)
         if previous is not None and any(sample.valid for sample in run.samples):
-            case.recorded.bump_id = _bump(case, previous)
+            case.recorded.bump_id = self._bumps.notice(case, previous)
         self._judging.judge_run(case)
         if job.trip_id is not None:
             self._judging.confirm(case, job.trip_id)
         if run.invalid_reason is None:
             end_stale(case, self.alerting)
             case.recorded.baseline_id = _approve_first(case)
+        self._bumps.tell(connection, route, now)
         return case.recorded
-
-
-def _bump(case: Case, previous: tuple[int, Identity]) -> int | None:
-    changes = case.run.identity.changes_from(previous[1])
-    if not changes:
-        return None
-    connection, route, run = case.connection, case.route, case.run
-    identity_id = identities.store_identity(connection, run.identity, case.now)
-    bump_id = identities.store_bump(
-        connection, route.name, run.replica, previous[0], identity_id, changes, case.now, case.recorded.run_id
-    )
-    for domain in route.domains:
-        if domain != run.domain:
-            defer(connection, ProbeJob(f"bump {bump_id} {domain}", route.name, domain, run.replica, Reason.BUMP))
-    return bump_id
 
 
 def _approve_first(case: Case) -> int | None:

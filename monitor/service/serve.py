@@ -49,6 +49,7 @@ logger = logging.getLogger(__name__)
 
 SEND_EVERY_SECONDS = 1.0
 KEEP_ALIVE_EVERY_SECONDS = 2.0
+LOOK_FOR_OVERDUE_EVERY_SECONDS = 30.0
 SEND_LAST_SECONDS = 10.0
 LAST_ANSWER_SECONDS = 2
 """How long open connections to the web pages may last after everything else has ended."""
@@ -135,6 +136,7 @@ class Service:
                 "stale watch": asyncio.create_task(self.stale.run()),
                 "resender": asyncio.create_task(self.resender.run()),
                 "reminder": asyncio.create_task(self.reminding.run()),
+                "bumps": asyncio.create_task(self._tell_overdue()),
                 "keeper": asyncio.create_task(self._keep_alive()),
                 "web": asyncio.create_task(server.serve(sockets=[listener])),
             }
@@ -164,6 +166,7 @@ class Service:
         parts["sender"].cancel()
         parts["resender"].cancel()
         parts["reminder"].cancel()
+        parts["bumps"].cancel()
         parts["keeper"].cancel()
         server.should_exit = True
         await asyncio.wait(parts.values())
@@ -215,6 +218,18 @@ class Service:
                 waiting.raise_for(error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._measured.wait(), SEND_EVERY_SECONDS)
+
+    async def _tell_overdue(self) -> None:
+        """Bumps whose probes did not come in time are told of all the same, by the process that leads."""
+        while True:
+            await asyncio.sleep(LOOK_FOR_OVERDUE_EVERY_SECONDS)
+            if self.scheduler.leads:
+                with contextlib.suppress(StoreError):  # told by others; the next round finds it again
+                    await asyncio.to_thread(self._tell_overdue_now)
+
+    def _tell_overdue_now(self) -> None:
+        with self.database.transaction() as connection:
+            self.recorder.tell_overdue(connection, now())
 
     async def _keep_alive(self) -> None:
         down = Complaint(logger, "Specwatch's own Postgres is down", "Specwatch's own Postgres is up again")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, or_, select
 
 from monitor.store.queue import forget_jobs
 from monitor.store.schema import (
+    announcements,
     baseline_approvals,
     baselines,
+    bump_verdicts,
     bumps,
     deliveries,
     incident_acts,
@@ -35,11 +37,17 @@ def forget_route(connection: Connection, route: str) -> None:
     its_runs = select(runs.c.id).where(runs.c.route == route)
     its_incidents = select(incidents.c.id).where(incidents.c.route == route)
     its_baselines = select(baselines.c.id).where(baselines.c.route == route)
-    connection.execute(delete(deliveries).where(deliveries.c.incident_id.in_(its_incidents)))
-    connection.execute(delete(incident_events).where(incident_events.c.incident_id.in_(its_incidents)))
+    its_verdicts = select(bump_verdicts.c.id).where(bump_verdicts.c.route == route)
+    its_events = select(incident_events.c.id).where(
+        or_(incident_events.c.incident_id.in_(its_incidents), incident_events.c.bump_verdict_id.in_(its_verdicts))
+    )
+    connection.execute(delete(deliveries).where(deliveries.c.event_id.in_(its_events)))
+    connection.execute(delete(incident_events).where(incident_events.c.id.in_(its_events)))
     connection.execute(delete(incident_acts).where(incident_acts.c.incident_id.in_(its_incidents)))
     connection.execute(delete(verdicts).where(verdicts.c.run_id.in_(its_runs)))  # those on speedups go with these
     connection.execute(delete(samples).where(samples.c.run_id.in_(its_runs)))
     connection.execute(delete(baseline_approvals).where(baseline_approvals.c.baseline_id.in_(its_baselines)))
-    for table in (trips, incidents, silences, baselines, bumps, slots, speedups, runs):
+    for table in (
+        *(trips, incidents, silences, baselines, bumps, bump_verdicts, announcements, slots, speedups, runs),
+    ):
         connection.execute(delete(table).where(table.c.route == route))

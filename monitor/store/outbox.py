@@ -1,4 +1,4 @@
-"""The outbox: one delivery per receiver and incident transition.
+"""The outbox: one delivery per receiver and incident transition, or verdict on a bump.
 
 Guarantee: a delivery leaves `pending` only when its receiver accepted it or refused it for good, when a silence covers
 it, or when, before anybody tried, a later one took its place that tells the same and more.
@@ -13,6 +13,7 @@ from sqlalchemy import and_, case, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from monitor.core.bumps import NOTE
 from monitor.store.schema import deliveries, incident_events, incidents
 from monitor.store.silences import apply_silences
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One message to one receiver, leased to this process until `lease_until`."""
+    """One message to one receiver, leased to this process until `lease_until`; `incident_id` 0: of no incident."""
 
     id: int
     receiver: str
@@ -34,6 +35,11 @@ class Delivery:
     transition: str
     document: dict[str, Any]
     attempts: int
+
+    @property
+    def is_note(self) -> bool:
+        """Whether it is about a bump: neither firing nor resolved, and of no incident."""
+        return self.transition == NOTE
 
     @property
     def key(self) -> str:
@@ -91,9 +97,12 @@ def outbox_counts(connection: Connection) -> dict[tuple[str, str], int]:
 
 
 def queue_deliveries(
-    connection: Connection, incident_id: int, event_id: int, receivers: Collection[str], due_at: datetime
+    connection: Connection, incident_id: int | None, event_id: int, receivers: Collection[str], due_at: datetime
 ) -> int:
-    """One pending delivery per receiver; those already there stay as they are. Returns how many were new."""
+    """One pending delivery per receiver; those already there stay as they are. Returns how many were new.
+
+    `incident_id` None: the event is of no incident, and waits for none before it.
+    """
     if not receivers:
         return 0
     rows = [
@@ -155,7 +164,7 @@ def claim_deliveries(connection: Connection, now: datetime, lease: timedelta, li
         .order_by(deliveries.c.id)
     )
     return [
-        Delivery(r.id, r.receiver, r.incident_id, r.event_id, r.transition, r.document, r.attempts)
+        Delivery(r.id, r.receiver, r.incident_id or 0, r.event_id, r.transition, r.document, r.attempts)
         for r in connection.execute(statement)
     ]
 

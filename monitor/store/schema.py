@@ -178,6 +178,39 @@ samples = Table(
     Column("invalid_detail", Text),
 )
 
+announcements = Table(
+    "announcements",
+    metadata,
+    _id(),
+    Column("route", Text, nullable=False),
+    Column("model", Text),
+    Column("drafter", Text),
+    Column("engine_version", Text),
+    Column("note", Text),
+    Column("link", Text),
+    Column("key", Text, comment="A repeat with the same one is the same announcement."),
+    Column("announced_by", Text, nullable=False),
+    _time("announced_at"),
+    UniqueConstraint("route", "key"),
+    comment="What people and pipelines say that a route runs from now on.",
+)
+
+bump_verdicts = Table(
+    "bump_verdicts",
+    metadata,
+    _id(),
+    Column("route", Text, nullable=False),
+    Column("announcement_id", BigInteger, ForeignKey("announcements.id"), comment="NULL: nobody announced it."),
+    Column("domains", ARRAY(Text), nullable=False),
+    Column("replicas", JSONB, nullable=False, comment="Replica: since when a run of it is one after the change."),
+    _time("opened_at"),
+    _time("due_at"),
+    _time("decided_at", nullable=True),
+    Column("document", JSONB, comment="What was told, once decided."),
+)
+Index("ix_bump_verdicts_route_id", bump_verdicts.c.route, bump_verdicts.c.id)
+Index("ix_bump_verdicts_waiting", bump_verdicts.c.route, postgresql_where=text("decided_at IS NULL"))
+
 bumps = Table(
     "bumps",
     metadata,
@@ -190,8 +223,10 @@ bumps = Table(
     Column("changes", JSONB, nullable=False),
     Column("noticed_by", Text, nullable=False),
     _time("noticed_at"),
+    Column("verdict_id", BigInteger, ForeignKey("bump_verdicts.id")),
 )
 Index("ix_bumps_route_noticed_at", bumps.c.route, bumps.c.noticed_at)
+Index("ix_bumps_verdict_id", bumps.c.verdict_id)
 
 baselines = Table(
     "baselines",
@@ -286,11 +321,12 @@ incident_events = Table(
     "incident_events",
     metadata,
     _id(),
-    Column("incident_id", BigInteger, ForeignKey("incidents.id"), nullable=False),
+    Column("incident_id", BigInteger, ForeignKey("incidents.id"), comment="NULL where it is about a bump."),
     Column("transition", Text, nullable=False),
     Column("document", JSONB, nullable=False),
     _time("happened_at"),
     _time("due_at", nullable=True),
+    Column("bump_verdict_id", BigInteger, ForeignKey("bump_verdicts.id")),
 )
 Index("ix_incident_events_incident_id", incident_events.c.incident_id)
 
@@ -327,7 +363,7 @@ deliveries = Table(
     metadata,
     _id(),
     Column("event_id", BigInteger, ForeignKey("incident_events.id"), nullable=False),
-    Column("incident_id", BigInteger, ForeignKey("incidents.id"), nullable=False),
+    Column("incident_id", BigInteger, ForeignKey("incidents.id"), comment="NULL where it is about a bump."),
     Column("receiver", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("attempts", Integer, nullable=False, server_default=text("0")),

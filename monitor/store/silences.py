@@ -145,7 +145,7 @@ def _hold_unheard_ends(connection: Connection, now: datetime) -> None:
 
 def _told_of() -> FromClause:
     told = deliveries.join(incident_events, incident_events.c.id == deliveries.c.event_id)
-    return told.join(incidents, incidents.c.id == deliveries.c.incident_id)
+    return told.outerjoin(incidents, incidents.c.id == deliveries.c.incident_id)  # none where it is about a bump
 
 
 def _due(now: datetime) -> ColumnElement[bool]:
@@ -158,11 +158,15 @@ def _active(now: datetime) -> ColumnElement[bool]:
 
 
 def _covers(now: datetime) -> ColumnElement[bool]:
-    """Whether a silence covers the delivery: the incident by its severity now, its labels by what its message says."""
+    """Whether a silence covers the delivery: the incident by its severity now, its labels by what its message says.
+
+    What is told of a bump has no severity: only a silence of any covers it.
+    """
     labels = func.coalesce(incident_events.c.document["labels"], literal({}, JSONB))
+    route = func.coalesce(incidents.c.route, incident_events.c.document["route"].as_string())
     return and_(
         _active(now),
-        or_(silences.c.route.is_(None), silences.c.route == incidents.c.route),
+        or_(silences.c.route.is_(None), silences.c.route == route),
         or_(silences.c.severity.is_(None), silences.c.severity == incidents.c.severity),
         labels.op("@>")(silences.c.labels),
     )

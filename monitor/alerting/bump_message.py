@@ -1,0 +1,165 @@
+"""What the verdict on a bump says, as one document and as text. Neither firing nor resolved: a note. Pure.
+
+The first line alone tells the route, what runs there now, and which domains moved, how much.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from monitor.alerting.layout import clock, labelled, these_runs, verbatim
+from monitor.config.units import format_duration
+from monitor.core.bumps import NOTE, WINDOW
+from monitor.core.format import by_source, change, count
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from monitor.core.bumps import DomainAfter
+
+NAMED_AT_MOST = 4
+"""Domains named in the first line, which a phone shows; the lines below it name them all."""
+
+
+def bump_event(
+    *,
+    bump_id: int,
+    route: str,
+    labels: Mapping[str, str],
+    announcement: Mapping[str, Any] | None,
+    named: Mapping[str, str],
+    noticed: Sequence[Mapping[str, Any]],
+    not_shown: Sequence[str],
+    domains: Sequence[DomainAfter],
+    left_out: Sequence[str],
+    unprobed: Sequence[str],
+    replicas: Sequence[str],
+    opened_at: datetime,
+    now: datetime,
+) -> dict[str, Any]:
+    """The document of a bump's verdict: everything a receiver may show, fixed when it was decided.
+
+    `named`: what the announcement names. `not_shown`: sentences on what was announced and the servers do not show.
+    `left_out`: sentences on runs that do not count beside others that do. `unprobed`: domains and replicas that nobody
+    could probe in time; empty when the verdict is whole.
+    """
+    document: dict[str, Any] = {
+        "bump_id": bump_id,
+        "transition": NOTE,
+        "route": route,
+        "labels": dict(labels),
+        "announcement": None if announcement is None else dict(announcement),
+        "noticed": [dict(bump) for bump in noticed],
+        "what": _what(named, noticed),
+        "not_shown": list(not_shown),
+        "domains": [domain.as_dict() for domain in domains],
+        "left_out": list(left_out),
+        "unprobed": list(unprobed),
+        "replicas": list(replicas),
+        "opened_at": opened_at.isoformat(),
+        "happened_at": now.isoformat(),
+        "link": None,
+        "change_link": None if announcement is None else announcement["link"],
+        "runbook_url": None,
+    }
+    document["summary"] = _summary(document)
+    return {**document, "text": "\n".join([document["summary"], *_lines(document)])}
+
+
+def _what(named: Mapping[str, str], noticed: Sequence[Mapping[str, Any]]) -> str:
+    """In a few words: what the announcement names, else what was seen to change."""
+    found = dict(named)
+    if not found:
+        found = {name: now for bump in noticed for name, (_, now) in bump["changes"].items()}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in found.items()) or "what was announced"
+
+
+def _summary(document: Mapping[str, Any]) -> str:
+    parts = [*_found(document["domains"]), *(["nobody announced it"] if document["announcement"] is None else [])]
+    if document["unprobed"]:
+        parts.append(f"not all probed within {format_duration(WINDOW)}")
+    if document["not_shown"]:
+        parts.append("the servers do not show it")
+    return f"BUMP {document['route']} · after bump to {document['what']}: {'; '.join(parts)}"
+
+
+def _found(domains: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The domains that changed, the worst first, that the others did not, and which nobody can say it of."""
+    changed = sorted((one for one in domains if one["changed"]), key=lambda one: float(one["change"]))
+    level = [one["domain"] for one in domains if one["changed"] is False]
+    unknown = [one["domain"] for one in domains if one["changed"] is None]
+    told = ", ".join(f"{one['domain']} {change(one['change'])} ({_interval(one)})" for one in changed[:NAMED_AT_MOST])
+    parts = [told] if told else []
+    if len(changed) > NAMED_AT_MOST:
+        parts.append(f"{len(changed) - NAMED_AT_MOST} more changed")
+    if level:
+        parts.append(f"{'others' if changed or unknown else 'all domains'} unchanged")
+    if unknown:
+        parts.append(f"not comparable: {', '.join(unknown) if level or changed else 'any domain'}")
+    return [", ".join(parts)]
+
+
+def _interval(domain: Mapping[str, Any]) -> str:
+    low, high = map(change, domain["change_interval"])
+    return f"95 % interval {low} to {high}"
+
+
+def _lines(document: Mapping[str, Any]) -> list[str]:
+    return [
+        *verbatim("domains", [_domain(domain) for domain in document["domains"]]),
+        *labelled("changed", _changed(document["noticed"])),
+        *labelled("announced", _announced(document["announcement"])),
+        *(line for sentence in document["not_shown"] for line in labelled("not shown", sentence)),
+        *labelled("probed", _probed(document)),
+        *(line for sentence in document["left_out"] for line in labelled("left out", sentence)),
+        *labelled("baseline", "the old one stands, and judges what runs now, until another is approved"),
+        *verbatim("next", _steps(document["route"])),
+        *verbatim("link", [link] if (link := document["change_link"]) else []),
+    ]
+
+
+def _domain(domain: Mapping[str, Any]) -> str:
+    if domain["changed"] is None:
+        return f"{domain['domain']}: {domain['reason']}"
+    value = f"{domain['value']:.2f} of {domain['baseline_value']:.2f}{by_source(domain['source'])}"
+    unchanged = "" if domain["changed"] else "unchanged: "
+    evidence = (
+        f"{count(domain['prompts'], 'prompt')}, {these_runs(domain['run_ids'])}, baseline {domain['baseline_id']}"
+    )
+    return f"{domain['domain']}: {unchanged}{change(domain['change'])} ({_interval(domain)}), AL {value}, {evidence}"
+
+
+def _changed(noticed: Sequence[Mapping[str, Any]]) -> str:
+    """What was seen to change, once however many replicas it was noticed on."""
+    if not noticed:
+        return "no change of model, drafter, engine or K was seen on this route since it was announced"
+    seen: dict[str, list[Mapping[str, Any]]] = {}
+    for bump in noticed:
+        seen.setdefault("; ".join(f"{name} {a} → {b}" for name, (a, b) in bump["changes"].items()), []).append(bump)
+    return "; ".join(
+        f"{changes}, noticed {clock(bumps[0]['noticed_at'])} on {', '.join(bump['replica'] for bump in bumps)}"
+        for changes, bumps in seen.items()
+    )
+
+
+def _announced(announcement: Mapping[str, Any] | None) -> str:
+    if announcement is None:
+        within = format_duration(WINDOW)
+        return f"by nobody: within {within} before it was noticed, no announcement fits it. Is it a change you know of?"
+    said = f": {announcement['note']}" if announcement["note"] else ""
+    return f"by {announcement['by']} at {clock(announcement['announced_at'])}{said}"
+
+
+def _probed(document: Mapping[str, Any]) -> str:
+    if document["unprobed"]:
+        return f"not all within {format_duration(WINDOW)}; missing: {', '.join(document['unprobed'])}"
+    return f"{count(len(document['domains']), 'domain')} on {', '.join(document['replicas'])}"
+
+
+def _steps(route: str) -> list[str]:
+    return [
+        f"specwatch history {route} --since 24h",
+        "to accept the new level, once ten runs of it are there:",
+        f"specwatch baseline create {route} --last 10 --approve --by NAME --why REASON",
+    ]

@@ -1,0 +1,133 @@
+"""What an announcement says, which changes fit it, and how a route stands after one. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from monitor.core import judge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from monitor.core.records import Identity
+
+WINDOW = timedelta(hours=2)
+"""A change noticed so long after an announcement may be the announced one; and a bump's verdict is told by then,
+whatever has not been probed: two rounds of the slowest schedule that keeps the promise of an hour."""
+NOTE = "note"
+"""In place of an incident's transition, of a message that neither opens nor resolves anything."""
+METRIC = "acceptance_length"
+SHOWN_IN = {"model": ("model", "root", "target"), "drafter": ("drafter",), "engine_version": ("version",)}
+"""Field of an announcement → fields of an identity that name the same thing, each in its own words."""
+COMES_WITH = {
+    "model": ("max_model_len", "quantization", "tensor_parallel", "fingerprint"),
+    "drafter": ("method", "k", "fingerprint"),
+    "engine_version": ("engine", "fingerprint"),
+}
+"""Field of an announcement → what else of an identity moves with it."""
+
+
+@dataclass(frozen=True)
+class Announced:
+    """What a route is said to run from now on; None where nothing is said of it."""
+
+    model: str | None = None
+    drafter: str | None = None
+    engine_version: str | None = None
+
+    def named(self) -> dict[str, str]:
+        """Field → value, of those that are said."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def fits(self, changes: Mapping[str, Sequence[Any]]) -> bool:
+        """Whether a change (field of the identity → before, now) is what was announced.
+
+        Every field that changed is named by the announcement, with the value that is there now, or comes with one that
+        is; an announcement that names nothing fits any.
+        """
+        named = self.named()
+        for name, value in named.items():
+            seen = [changes[field][1] for field in SHOWN_IN[name] if field in changes]
+            if seen and not any(_same(value, now) for now in seen):
+                return False
+        moving = {field for name in named for field in (*SHOWN_IN[name], *COMES_WITH[name])}
+        return not named or changes.keys() <= moving
+
+    def unlike(self, identity: Identity) -> list[str]:
+        """A sentence for each announced value that the server shows another of; what it does not show is left out."""
+        found = []
+        for name, value in self.named().items():
+            seen = [shown for field in SHOWN_IN[name] if (shown := getattr(identity, field)) is not None]
+            if seen and not any(_same(value, shown) for shown in seen):
+                found.append(f"{name.replace('_', ' ')} {value} was announced, the server says {seen[0]}")
+        return found
+
+
+def _same(announced: str, shown: object) -> bool:
+    """Also where one is the path or the organisation's name of the other: `org/model` and `model`."""
+    one, other = announced.rstrip("/"), str(shown).rstrip("/")
+    return one == other or one.endswith(f"/{other}") or other.endswith(f"/{one}")
+
+
+@dataclass(frozen=True)
+class DomainAfter:
+    """One domain after a bump against its pinned baseline; `reason` says why there is no change to show.
+
+    `change` is a fraction (−0.22 is 22 percent lower) with its 95 % interval; values are geometric means over prompts.
+    """
+
+    domain: str
+    reason: str | None = None
+    change: float | None = None
+    change_interval: tuple[float, float] | None = None
+    value: float | None = None
+    baseline_value: float | None = None
+    baseline_id: int | None = None
+    prompts: int | None = None
+    source: str | None = None
+    run_ids: tuple[int, ...] = ()
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the interval leaves out "no change"."""
+        return self.change_interval is not None and not self.change_interval[0] <= 0 <= self.change_interval[1]
+
+    def as_dict(self) -> dict[str, Any]:
+        interval = self.change_interval
+        return {
+            "domain": self.domain,
+            "reason": self.reason,
+            "changed": None if interval is None else self.has_changed,
+            "change": self.change,
+            "change_interval": None if interval is None else list(interval),
+            "value": self.value,
+            "baseline_value": self.baseline_value,
+            "baseline_id": self.baseline_id,
+            "prompts": self.prompts,
+            "source": self.source,
+            "run_ids": list(self.run_ids),
+        }
+
+
+def domain_after(domain: str, candidates: Sequence[judge.Candidate], reference: judge.Reference | None) -> DomainAfter:
+    """The valid runs after the change, one of each replica, pooled against the baseline, prompt by prompt."""
+    run_ids = tuple(candidate.id for candidate in candidates)
+    if reference is None:
+        return DomainAfter(domain, "no approved baseline", run_ids=run_ids)
+    # No line is drawn here: the estimate is told whatever any rule would say of it.
+    verdict = judge.judge_resolution(candidates, reference, judge.Line(METRIC, drop=0.15))
+    if verdict.estimate is None:
+        return DomainAfter(domain, verdict.reason, baseline_id=reference.id, run_ids=run_ids)
+    return DomainAfter(
+        domain,
+        change=verdict.estimate.change,
+        change_interval=verdict.estimate.change_interval,
+        value=verdict.value,
+        baseline_value=verdict.baseline_value,
+        baseline_id=reference.id,
+        prompts=verdict.estimate.n,
+        source=verdict.source,
+        run_ids=run_ids,
+    )
