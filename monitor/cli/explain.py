@@ -30,7 +30,9 @@ MOVERS = 10
 @click.command()
 @click.argument("subject", metavar="[VERDICT_ID | ROUTE]", required=False)
 @click.option("--run", "run_id", type=RECORD_ID, help="The verdict that says most of this run.")
-@click.option("--incident", "incident_id", type=RECORD_ID, help="The verdict behind the incident's newest message.")
+@click.option(
+    "--incident", "incident_id", type=RECORD_ID, help="The verdict behind the incident's newest message of what broke."
+)
 @document_format_option
 @click.pass_obj
 def explain(context: Context, subject: str | None, run_id: int | None, incident_id: int | None, format_: str) -> None:
@@ -83,12 +85,13 @@ def _verdicts(
 
 
 def _of_incident(connection: Connection, incident_id: int) -> int | None:
-    """By the newest message that a verdict is behind; a resolution by the last run that healed it."""
+    """Behind the newest message of what broke; that it is well again needs no explanation."""
     from monitor.store.incidents import get_incident
     from monitor.store.verdicts import verdict_of_run
 
     incident = get_incident(connection, incident_id) or {"events": []}
-    told = [event for event in incident["events"] if event.get("verdict") and event["verdict"]["run_ids"]]
+    broke = [event for event in incident["events"] if event["transition"] != "resolved"]
+    told = [event for event in broke if event.get("verdict") and event["verdict"]["run_ids"]]
     return verdict_of_run(connection, told[-1]["verdict"]["run_ids"][-1], told[-1]["rule"]) if told else None
 
 

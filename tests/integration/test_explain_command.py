@@ -66,6 +66,13 @@ def test_a_confirmed_drop_is_explained_with_its_numbers_and_comes_out_the_same(s
     assert "cause drafter (moderate): outputs unchanged (24/24): points at the drafter or its cache;" in text
 
 
+def test_an_incident_that_is_over_is_explained_by_what_broke(story: Story) -> None:
+    incident_id = story.incident()
+    story.run()
+    assert [transition.value for _, transition in story.run().transitions] == ["resolved"]
+    assert explained(story, "--incident", str(incident_id))["verdict"]["outcome"] == "confirmed"
+
+
 def test_the_prompts_that_fell_most_come_first(story: Story) -> None:
     recorded = story.run({f"q{n:02}": WELL for n in range(24)} | {"q05": 1.2, "q07": 2.0})
     found = explained(story, "--run", str(recorded.run_id))
