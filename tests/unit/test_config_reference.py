@@ -97,7 +97,9 @@ def test_the_example_files_are_valid_and_need_no_secret() -> None:
     assert [(rule.name, rule.drop, rule.below, rule.severity) for rule in config.alerting.rules] == [
         ("acceptance-drop", 0.15, None, "page"),
         ("acceptance-slip", 0.10, None, "warning"),
+        ("slow-leak", None, None, "warning"),
         ("dead-drafter", None, 0.05, "page"),
+        ("speculation-loses", None, 1.0, "warning"),
     ]
 
 
