@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -67,9 +68,11 @@ SHOWS_FIGURES: dict[str, list[tuple[str, ...]]] = {
     "compare": [("1", "2")],
     "gate": [("--candidate", "{candidate}", "--against", "{speculative}", *QUICK)],
     "gates": [("1",)],
+    "bumps": [()],
 }
 """Every command that prints figures, with the ways to ask it."""
 NONE = {
+    "bump": "says which probes it queued",
     "serve": "its log has messages and a line for each run",
     "demo": "prints messages and a line for each run",
     "export": "prints none; its files have a test of their own",
@@ -165,6 +168,9 @@ class Surfaces:
             store_organic(connection, [Organic(ROUTE, REPLICA, START, START + timedelta(minutes=10), **reading)])
             self.incident = incidents.list_incidents(connection)[0]["id"]
         self.names |= {"run": str(told - 3), "incident": str(self.incident)}
+        record(1.92, identity=replace(make_run().identity, version="0.33.0"))
+        with self.database.transaction() as connection:
+            recorder.tell_overdue(connection, now + timedelta(days=1))
 
     def _confirmation(self, domain: str) -> ProbeJob:
         statement = "SELECT id, args -> 'job' AS job FROM procrastinate_jobs ORDER BY id"

@@ -76,7 +76,13 @@ def test_a_baseline_holds_the_geometric_mean_per_prompt_of_its_runs(connection: 
 def test_every_metric_a_rule_may_name_has_its_reference(connection: Connection) -> None:
     document = baselines.get_baseline(connection, created(connection, stored(connection, 2.4)))
     assert document is not None
-    assert set(document["metrics"]) == {"acceptance_length", "tokens_per_step"}
+    assert set(document["metrics"]) == {
+        "acceptance_length",
+        "accepted_per_step",
+        "acceptance_rate",
+        "tokens_per_step",
+        "throughput",
+    }
     assert document["metrics"]["tokens_per_step"]["values"]["q07"] == pytest.approx(2.4)
 
 

@@ -83,6 +83,7 @@ async def test_the_link_of_a_message_leads_to_its_incident(client: httpx.AsyncCl
             "worst": None,
             "joined_at": None,
             "left_at": None,
+            "absolute": False,
         }
     }
     missing = await client.get("/incidents/999")

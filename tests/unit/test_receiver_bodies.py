@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from monitor.alerting.alertmanager import webhook_note
 from monitor.alerting.mail import made_message
-from monitor.alerting.pagerduty import dedup_key, event_body
+from monitor.alerting.pagerduty import change_body, change_url, dedup_key, event_body
 from monitor.alerting.slack import message_body
 from monitor.alerting.teams import card_body
 
@@ -28,6 +29,21 @@ DOCUMENT: dict[str, Any] = {
     "text": "PAGE chat-prod · coding: acceptance length 2.20, 35% below\n  evidence   <-35.5%> & more",
 }
 RESOLVED = {**DOCUMENT, "transition": "resolved", "domains": [], "involved": {"coding": {}, "math": {}}}
+NOTE: dict[str, Any] = {
+    "bump_id": 5,
+    "transition": "note",
+    "route": "chat-prod",
+    "labels": {"team": "chat"},
+    "announcement": {"by": "ci"},
+    "domains": [{"domain": "coding", "change": -0.22}],
+    "opened_at": "2026-03-02T10:11:00+00:00",
+    "happened_at": "2026-03-02T10:31:00+00:00",
+    "link": None,
+    "change_link": "https://ci.example.com/42",
+    "runbook_url": None,
+    "summary": "BUMP chat-prod · after bump to k 5: coding -22.0%",
+    "text": "BUMP chat-prod · after bump to k 5: coding -22.0%\n  domains    coding: …",
+}
 BARE = {**DOCUMENT, "link": None, "runbook_url": None}
 LONG = {**DOCUMENT, "summary": "s" * 2000, "text": "s" * 2000 + "\n" + "t" * 9000}
 
@@ -160,3 +176,50 @@ class TestMail:
         assert opened["Message-ID"] == again["Message-ID"] != ended["Message-ID"]
         assert opened["References"] == ended["References"] == "<specwatch-incident-12.20260302101100@b.example>"
         assert ended["Importance"] is None
+
+
+class TestNoteOfABump:
+    def test_pagerduty_gets_a_change_event_beside_its_events(self) -> None:
+        assert change_body("R0123", NOTE) == {
+            "routing_key": "R0123",
+            "payload": {
+                "summary": NOTE["summary"],
+                "source": "chat-prod",
+                "timestamp": "2026-03-02T10:31:00+00:00",
+                "custom_details": {"text": NOTE["text"], "announced": True, "labels": {"team": "chat"}},
+            },
+            "links": [{"href": "https://ci.example.com/42", "text": "Change"}],
+        }
+        assert change_url("https://events.eu.pagerduty.com/v2/enqueue") == (
+            "https://events.eu.pagerduty.com/v2/change/enqueue"
+        )
+
+    def test_a_web_hook_gets_a_body_without_alerts_that_is_neither_firing_nor_resolved(self) -> None:
+        assert webhook_note("hook", NOTE, None) == {
+            "version": "4",
+            "groupKey": "specwatch/chat-prod/bump/5",
+            "truncatedAlerts": 0,
+            "status": "note",
+            "receiver": "hook",
+            "groupLabels": {"route": "chat-prod"},
+            "commonLabels": {"team": "chat", "route": "chat-prod"},
+            "commonAnnotations": {"summary": NOTE["summary"], "description": NOTE["text"]},
+            "externalURL": "",
+            "alerts": [],
+            "bump": NOTE,
+        }
+
+    def test_slack_shows_the_text_and_the_link_of_the_change(self) -> None:
+        body = message_body(NOTE)
+        assert body["text"] == NOTE["summary"]
+        assert body["blocks"][-1]["text"]["text"] == "<https://ci.example.com/42|Change>"
+
+    def test_teams_shows_it_in_neither_colour(self) -> None:
+        [attachment] = card_body(NOTE)["attachments"]
+        assert attachment["content"]["body"][0]["inlines"][0]["color"] == "Accent"
+
+    def test_a_mail_is_in_a_thread_of_its_bump_and_of_no_importance(self) -> None:
+        mail = made_message("a@example.com", ["b@example.com"], "specwatch-9-mail", 0, NOTE)
+        assert mail["Subject"] == NOTE["summary"]
+        assert mail["References"] == "<specwatch-bump-5.20260302101100@example.com>"
+        assert mail["Importance"] is None
