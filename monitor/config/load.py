@@ -14,6 +14,7 @@ from monitor.config.explain import explain
 from monitor.config.routes import Route, RoutesFile
 from monitor.config.secrets import Secret
 from monitor.config.settings import Settings
+from monitor.config.tokens import ApiToken
 from monitor.errors import ConfigError
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -33,6 +34,7 @@ class Config:
     routes: tuple[Route, ...]
     alerting: Alerting
     prompts: Path | None
+    api_tokens: tuple[ApiToken, ...] = ()
 
 
 def config_directory(option: str | None, environment: Mapping[str, str]) -> Path:
@@ -62,7 +64,7 @@ def load_config(directory: Path, known_domains: Collection[str]) -> Config:
     problems = [*routes_document.problems, *alerting_document.problems]
     if problems or routes is None or alerting is None:
         raise ConfigError("\n".join(map(str, problems)))
-    return Config(directory, routes.routes, alerting, routes.prompts)
+    return Config(directory, routes.routes, alerting, routes.prompts, routes.api_tokens)
 
 
 def check_secrets(config: Config, environment: Mapping[str, str]) -> None:
@@ -88,6 +90,8 @@ def _secrets(config: Config) -> Iterator[tuple[str, Where, Secret | Path]]:
     for position, route in enumerate(config.routes):
         found = _walk(route, ("routes", position))
         yield from (("routes.yaml", where, value) for where, value in found)
+    found = _walk(config.api_tokens, ("api_tokens",))
+    yield from (("routes.yaml", where, value) for where, value in found)
     yield from (("alerting.yaml", where, value) for where, value in _walk(config.alerting, ()))
 
 

@@ -17,6 +17,7 @@ from monitor.config.replicas import Discovery
 from monitor.config.routes import BaselinePolicy, Route, RoutesFile
 from monitor.config.secrets import Secret
 from monitor.config.settings import DeclaredIdentity, Settings, StandAside, Timeouts
+from monitor.config.tokens import ApiToken
 from monitor.config.units import format_duration
 
 _INTRODUCTION = """\
@@ -58,6 +59,7 @@ def reference_markdown() -> str:
         _table({key: info for key, info in Route.model_fields.items() if key in route_only}),
         _section(Discovery, "replicas"),
         _section(BaselinePolicy, "baseline"),
+        _section(ApiToken, "api_tokens"),
         "## alerting.yaml\n",
         _table(Alerting.model_fields),
         *(_section(model, key) for key, model in _ALERTING),

@@ -11,6 +11,7 @@ from monitor.config.replicas import ListedOrFound, Url
 from monitor.config.secrets import Secret, from_directory
 from monitor.config.settings import Settings
 from monitor.config.strict import Labels, Name, Names, Number, StrictModel, Text, Whole, at_least_one
+from monitor.config.tokens import ApiToken, distinct_tokens
 from monitor.core.address import RANK_HEADER
 
 RESERVED_LABELS = frozenset({"alertname", "domain", "replica", "route", "rule", "severity"})
@@ -154,6 +155,9 @@ class RoutesFile(StrictModel):
         default_factory=Defaults, description="Values for every route that does not say otherwise."
     )
     routes: Annotated[tuple[Route, ...], AfterValidator(at_least_one)] = Field(description="The routes, at least one.")
+    api_tokens: Annotated[tuple[ApiToken, ...], AfterValidator(distinct_tokens)] = Field(
+        default=(), description="Who may ask for something over HTTP. Unset: nobody, and the pages only show."
+    )
 
     @field_validator("prompts")
     @classmethod

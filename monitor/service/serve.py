@@ -21,6 +21,7 @@ from monitor.alerting.sender import Sender
 from monitor.config.load import check_secrets
 from monitor.errors import StoreError, UsageError
 from monitor.service.budget import workers_for
+from monitor.service.bumps import announce
 from monitor.service.complaint import Complaint
 from monitor.service.discovery import Replicas
 from monitor.service.passive import PassiveReading
@@ -34,12 +35,15 @@ from monitor.service.telling import RunLog
 from monitor.service.worker import Worker
 from monitor.store import incidents, migrate, outbox
 from monitor.web.app import build_app
+from monitor.web.bumps import bump_api
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from monitor.alerting.receivers import Receiver
     from monitor.config.load import Config
+    from monitor.config.routes import Route
+    from monitor.core.bumps import Announced
     from monitor.core.records import Run
     from monitor.prompts.sets import PromptSet
     from monitor.service.case import Recorded
@@ -172,8 +176,9 @@ class Service:
         await asyncio.wait(parts.values())
 
     def _web_server(self) -> uvicorn.Server:
+        api = bump_api(self.database, self.config.routes, self.config.api_tokens, self._announce)
         settings = uvicorn.Config(
-            build_app(self.database, self._problems, self._counted, self.config.routes),
+            build_app(self.database, self._problems, self._counted, self.config.routes, api),
             log_level="warning",
             access_log=False,
             lifespan="off",
@@ -182,6 +187,14 @@ class Service:
         server = uvicorn.Server(settings)
         server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
         return server
+
+    def _announce(
+        self, route: Route, what: Announced, by: str, **said: str | None
+    ) -> tuple[dict[str, Any], list[dict[str, str]] | None]:
+        replicas = self.scheduler.replicas.known(route)
+        with self.database.transaction() as connection:
+            document, jobs = announce(connection, route, replicas, what, by, now(), **said)
+        return document, None if jobs is None else [{"domain": job.domain, "replica": job.replica} for job in jobs]
 
     def _problems(self) -> list[str]:
         return [] if not self.stopping.is_set() else ["stopping"]

@@ -29,10 +29,11 @@ def build_app(
     problems: Callable[[], list[str]],
     counters: Callable[[], dict[str, float]],
     routes: Sequence[ConfiguredRoute],
+    api: Sequence[Route] = (),
 ) -> Starlette:
     """`problems`: why this process cannot do its work now, empty when it can. `counters`: its own counts.
 
-    `routes`: the routes that are configured.
+    `routes`: the routes that are configured. `api`: further paths, each kept in a module of its own.
     """
 
     async def healthz(_: Request) -> Response:
@@ -73,6 +74,7 @@ def build_app(
             Route("/readyz", readyz),
             Route("/metrics", metrics_page),
             Route("/incidents/{number:int}", incident),
+            *api,
         ]
     )
 

@@ -1,0 +1,58 @@
+"""Who asks, by the bearer token of a request, and whether they may."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from starlette.responses import JSONResponse
+
+from monitor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+
+    from monitor.config.tokens import ApiToken, Scope
+
+logger = logging.getLogger(__name__)
+
+
+def authorised(request: Request, tokens: Sequence[ApiToken], scope: Scope) -> ApiToken | JSONResponse:
+    """The token that may ask for this, or the answer that says why not: 401 who are you, 403 not this.
+
+    Every token is compared, each in constant time, so that the time of an answer says nothing of one.
+    """
+    if not tokens:
+        example = f"api_tokens: [{{name: ci, token: {{env: SPECWATCH_CI_TOKEN}}, scopes: [{scope}]}}]"
+        return problem(403, f"nobody may ask for this: routes.yaml has no api_tokens; set for example {example}")
+    kind, _, sent = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "bearer" or not sent.strip():
+        said = f"send the header 'Authorization: Bearer TOKEN' with a token of api_tokens that has the scope {scope}"
+        return problem(401, said, **{"WWW-Authenticate": "Bearer"})
+    found = [token for token in tokens if _is(token, sent.strip())]
+    if not found:
+        said = f"this token is none of api_tokens in routes.yaml; one with the scope {scope} is needed"
+        return problem(401, said, **{"WWW-Authenticate": 'Bearer error="invalid_token"'})
+    if scope not in found[0].scopes:
+        has = ", ".join(found[0].scopes)
+        return problem(403, f"token {found[0].name} lacks the scope {scope}, it has {has}; add it under api_tokens")
+    return found[0]
+
+
+def problem(status: int, error: str, **headers: str) -> JSONResponse:
+    """An answer that says what is wrong and what to do."""
+    return JSONResponse({"error": error}, status_code=status, headers=headers)
+
+
+def _is(token: ApiToken, sent: str) -> bool:
+    """Read anew at each request, so that a rotated file is followed; one that cannot be had fits nobody."""
+    try:
+        secret = token.token.reveal(os.environ)
+    except ConfigError as error:
+        logger.warning("api_tokens: %s cannot be used: %s", token.name, error)
+        return False
+    return hmac.compare_digest(secret.encode(), sent.encode("latin-1"))  # as headers are

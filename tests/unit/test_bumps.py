@@ -1,0 +1,158 @@
+"""Which change an announcement fits, what a route is like after a bump, and what is said of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from monitor.alerting.bump_message import bump_event
+from monitor.core.bumps import Announced, DomainAfter, domain_after
+from monitor.core.records import Identity
+from tests.factories import ROUTE, START, make_candidate, make_reference
+
+FELL = DomainAfter("coding", None, -0.22, (-0.25, -0.19), 1.87, 2.4, 7, 24, "request", (31,))
+LEVEL = DomainAfter("math", None, -0.01, (-0.03, 0.01), 2.38, 2.4, 8, 24, "request", (32,))
+ROSE = DomainAfter("writing", None, 0.08, (0.05, 0.11), 2.6, 2.4, 9, 24, "request", (33,))
+OTHER_K = DomainAfter("math", "not comparable: K 5 is not the baseline's 3", baseline_id=8, run_ids=(32,))
+ANNOUNCEMENT: dict[str, Any] = {
+    "id": 3,
+    "route": ROUTE,
+    "model": None,
+    "drafter": "org/drafter-v2",
+    "engine_version": None,
+    "note": "retrained on March's traffic",
+    "link": "https://ci.example.com/42",
+    "key": "https://ci.example.com/42",
+    "by": "ci",
+    "announced_at": START.isoformat(),
+}
+NOTICED: dict[str, Any] = {
+    "id": 1,
+    "route": ROUTE,
+    "replica": "http://vllm-0:8000",
+    "noticed_at": START.isoformat(),
+    "changes": {"version": ["0.29.0", "0.30.0"]},
+}
+
+
+def event(*domains: DomainAfter, **changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "bump_id": 5,
+        "route": ROUTE,
+        "labels": {"team": "chat"},
+        "announcement": ANNOUNCEMENT,
+        "named": {"drafter": "org/drafter-v2"},
+        "noticed": [],
+        "not_shown": [],
+        "domains": domains,
+        "left_out": [],
+        "unprobed": [],
+        "replicas": ["http://vllm-0:8000"],
+        "opened_at": START,
+        "now": START + timedelta(minutes=6),
+    }
+    return bump_event(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "fits"),
+    [
+        ({"drafter": ("a/old", "a/new")}, True),
+        ({"drafter": ("old", "new")}, True),
+        ({"drafter": ("a/old", "a/other")}, False),
+        ({"k": (3, 5), "fingerprint": ("f1", "f2")}, True),
+        ({"drafter": ("a/old", "a/new"), "version": ("0.29", "0.30")}, False),
+        ({"model": ("chat", "chat-2")}, False),
+    ],
+)
+def test_a_change_fits_when_all_of_it_was_announced(changes: dict[str, Any], fits: bool) -> None:
+    assert Announced(drafter="a/new").fits(changes) is fits
+
+
+def test_an_announcement_that_names_nothing_fits_any_change() -> None:
+    assert Announced().fits({"version": ("0.29", "0.30"), "k": (3, 5)})
+
+
+def test_what_a_server_does_not_show_is_not_held_against_the_announcement() -> None:
+    said = Announced(drafter="new", engine_version="0.30.0")
+    assert said.unlike(Identity(version="0.30.0")) == []
+    assert said.unlike(Identity(version="0.29.0")) == [
+        "engine version 0.30.0 was announced, the server says 0.29.0",
+    ]
+
+
+def test_a_model_may_be_shown_as_name_or_as_where_its_weights_are() -> None:
+    assert Announced(model="org/chat-2").unlike(Identity(model="chat", root="/weights/org/chat-2")) == []
+
+
+def test_a_domain_after_a_bump_has_its_paired_change_with_the_interval() -> None:
+    found = domain_after("coding", [make_candidate(1.92)], make_reference(2.4))
+    assert found.change == pytest.approx(-0.2)
+    assert found.change_interval is not None
+    assert found.change_interval[0] < -0.2 < found.change_interval[1] < 0
+    assert (found.has_changed, found.baseline_id, found.prompts, found.run_ids) == (True, 7, 24, (1,))
+
+
+def test_a_domain_that_cannot_be_compared_says_why() -> None:
+    assert domain_after("coding", [make_candidate()], None).reason == "no approved baseline"
+    few = domain_after("coding", [make_candidate(prompts=5)], make_reference())
+    assert few.reason == "only 5 prompts of acceptance_length shared with the baseline, 12 are needed"
+    assert few.as_dict()["changed"] is None
+
+
+def test_the_first_line_tells_what_runs_now_and_which_domains_moved_how_much() -> None:
+    assert event(FELL, LEVEL, ROSE)["summary"] == (
+        f"BUMP {ROUTE} · after bump to drafter org/drafter-v2: coding -22.0% (95 % interval -25.0% to -19.0%), "
+        "writing +8.0% (95 % interval +5.0% to +11.0%), others unchanged"
+    )
+
+
+def test_a_bump_that_moved_nothing_says_so() -> None:
+    assert event(LEVEL)["summary"] == f"BUMP {ROUTE} · after bump to drafter org/drafter-v2: all domains unchanged"
+
+
+def test_a_bump_that_nobody_announced_is_named_as_one() -> None:
+    document = event(FELL, announcement=None, named={}, noticed=[NOTICED])
+    assert document["what"] == "version 0.30.0"
+    assert document["summary"].endswith("coding -22.0% (95 % interval -25.0% to -19.0%); nobody announced it")
+    assert "announced  by nobody: within 2h before it was noticed" in document["text"]
+    assert (
+        "changed    version 0.29.0 → 0.30.0, noticed 2026-03-02 10:00:00 UTC on http://vllm-0:8000" in document["text"]
+    )
+
+
+def test_domains_that_cannot_be_compared_are_named_with_their_reason() -> None:
+    document = event(FELL, OTHER_K)
+    assert document["summary"].endswith("(95 % interval -25.0% to -19.0%), not comparable: math")
+    assert "math: not comparable: K 5 is not the baseline's 3" in document["text"]
+
+
+def test_what_could_not_be_probed_in_time_is_said() -> None:
+    document = event(FELL, unprobed=["math on http://vllm-1:8000"])
+    assert document["summary"].endswith("; not all probed within 2h")
+    assert "probed     not all within 2h; missing: math on http://vllm-1:8000" in document["text"]
+
+
+def test_what_was_announced_and_is_not_to_be_seen_is_said() -> None:
+    document = event(LEVEL, not_shown=["engine version 0.30.0 was announced, the server says 0.29.0"])
+    assert document["summary"].endswith("all domains unchanged; the servers do not show it")
+    assert "not shown  engine version 0.30.0 was announced, the server says 0.29.0" in document["text"]
+
+
+def test_the_message_has_evidence_who_announced_it_and_the_command_that_accepts_the_new_level() -> None:
+    assert event(FELL, LEVEL)["text"].splitlines()[1:] == [
+        "  domains    coding: -22.0% (95 % interval -25.0% to -19.0%), AL 1.87 of 2.40 by request, 24 prompts, run 31, "
+        "baseline 7",
+        "             math: unchanged: -1.0% (95 % interval -3.0% to +1.0%), AL 2.38 of 2.40 by request, 24 prompts, "
+        "run 32, baseline 8",
+        "  changed    no change of model, drafter, engine or K was seen on this route since it was announced",
+        "  announced  by ci at 2026-03-02 10:00:00 UTC: retrained on March's traffic",
+        "  probed     2 domains on http://vllm-0:8000",
+        "  baseline   the old one stands, and judges what runs now, until another is approved",
+        f"  next       specwatch history {ROUTE} --since 24h",
+        "             to accept the new level, once ten runs of it are there:",
+        f"             specwatch baseline create {ROUTE} --last 10 --approve --by NAME --why REASON",
+        "  link       https://ci.example.com/42",
+    ]
