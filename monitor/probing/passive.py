@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from monitor.core.records import Identity
     from monitor.engines.base import Engine, Load
     from monitor.engines.counters import Change, Counters
     from monitor.probing.client import Target
@@ -31,6 +32,8 @@ class ReplicaReader:
         self._counters: Counters | None = None
         self._sum = self._nothing()
         self._running: list[float] = []
+        self.may_be_another = True
+        """Since who answers was last looked at, the server may have been started with something else."""
 
     def _nothing(self) -> Organic:
         return Organic(self.route, self.replica, self._now(), self._now())
@@ -54,12 +57,30 @@ class ReplicaReader:
             change = difference(before, counters, target.base_url)
         except TargetError as error:
             self._sum = replace(self._sum, resets=self._sum.resets + 1, last_failure=str(error))
+            self.may_be_another = True
             return
         self._add(change)
 
     def forget(self) -> None:
         """Somebody else looks from now on: what is counted meanwhile is theirs."""
         self._counters = None
+        self.may_be_another = True
+
+    async def look_closer(self, declared: Identity) -> Identity | None:
+        """Who answers now, once after each (re)start seen by `read`; None when there is nothing new to look at.
+
+        A look that fails is made again at the next call. Nothing is generated, so that a fingerprint stays unknown.
+        """
+        if not self.may_be_another or self._counters is None:
+            return None
+        try:
+            target = self._target()
+            async with Client(target, connections=1) as client:
+                found = await self._engine.observe(client, target.model, declared)
+        except (TargetError, UsageError):
+            return None
+        self.may_be_another = False
+        return found.identity
 
     def _see(self, load: Load) -> None:
         if load.running is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from monitor.alerting.bump_message import bump_event
 from monitor.alerting.receivers import receivers_for_bumps
+from monitor.config.replicas import Discovery
 from monitor.core.bumps import METRIC, WINDOW, DomainAfter, domain_after
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob, defer
@@ -85,6 +86,23 @@ def probe_after_bump(connection: Connection, route: Route, replica: str, key: st
     for domain in route.domains:
         if domain != measured and not queue.scheduled_waits(connection, route.name, domain, replica, Reason.BUMP):
             defer(connection, ProbeJob(f"{key} {domain}", route.name, domain, replica, Reason.BUMP))
+
+
+def identity_before(connection: Connection, route: Route, replica: str) -> tuple[int, Identity] | None:
+    """What ran there before. A replica that was found and is new takes the place of another: a rollout is a change."""
+    previous = identities.last_identity(connection, route.name, replica)
+    if previous is None and isinstance(route.replicas, Discovery):
+        return identities.last_identity(connection, route.name, None)
+    return previous
+
+
+def probe_if_changed(connection: Connection, route: Route, replica: str, seen: Identity, now: datetime) -> bool:
+    """Probes every domain of a replica that now shows itself as another: the first of these runs notices the bump."""
+    before = identity_before(connection, route, replica)
+    changed = before is not None and bool(seen.changes_from(before[1]))
+    if changed:
+        probe_after_bump(connection, route, replica, f"seen {now.isoformat()} {replica}")
+    return changed
 
 
 class Bumps:

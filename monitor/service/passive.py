@@ -1,4 +1,4 @@
-"""Passive reading of every replica: a cheap look each minute, stored every ten."""
+"""Passive reading of every replica: a cheap look each minute, stored every ten; who answers, after each restart."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from monitor.engines.registry import ENGINES
 from monitor.errors import StoreError
 from monitor.probing.passive import ReplicaReader
+from monitor.service.bumps import probe_if_changed
 from monitor.service.complaint import Complaint, Reminders
 from monitor.service.discovery import Replicas
-from monitor.service.probes import target_of
+from monitor.service.probes import declared_identity, target_of
 from monitor.store.organic import store_organic
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from monitor.config.routes import Route
     from monitor.core.organic import Organic
+    from monitor.core.records import Identity
     from monitor.store.database import Database
 
 logger = logging.getLogger(__name__)
@@ -83,31 +85,43 @@ class PassiveReading:
                 target = partial(target_of, route, replica)
                 reader = ReplicaReader(route.name, replica, target, ENGINES[route.engine], self._now)
                 self._readers.add(reader)
-                reading[replica] = (reader, group.create_task(self._read(reader)))
+                reading[replica] = (reader, group.create_task(self._read(route, reader)))
             if isinstance(route.replicas, tuple):
                 return
             await asyncio.sleep(self._read_every_seconds)
 
-    async def _read(self, reader: ReplicaReader) -> None:
+    async def _read(self, route: Route, reader: ReplicaReader) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time() + zlib.crc32(reader.replica.encode()) / 2**32 * self._read_every_seconds
         while True:
             await asyncio.sleep(max(0.0, due - loop.time()))
             if self._leads():
-                await self._look(reader)
+                await self._look(route, reader)
             else:
                 reader.forget()
             due = max(due + self._read_every_seconds, loop.time())
 
-    async def _look(self, reader: ReplicaReader) -> None:
+    async def _look(self, route: Route, reader: ReplicaReader) -> None:
         """A page that nobody thought of is a mistake of ours, which must not end the probes and alerts beside it."""
         try:
             await reader.read()
+            seen = await reader.look_closer(declared_identity(route))
+            if seen is not None:
+                await asyncio.to_thread(self._compare, route, reader, seen)
+        except StoreError:
+            reader.may_be_another = True  # compared at the next look; that the database is away is told by others
         except Exception:
             if self._reminders.due(reader.replica, self._now()):
                 logger.exception(
                     "%s could not be read; this is a mistake in Specwatch, please report it", reader.replica
                 )
+
+    def _compare(self, route: Route, reader: ReplicaReader, seen: Identity) -> None:
+        """A restart alone is no bump; a replica that shows itself as another is probed without waiting for its slot."""
+        with self._database.transaction() as connection:
+            changed = probe_if_changed(connection, route, reader.replica, seen, self._now())
+        if changed:
+            logger.info("%s of route %s shows a change: every domain is probed on it", reader.replica, route.name)
 
     async def _keep(self) -> None:
         while True:

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from monitor.config.replicas import Discovery
 from monitor.core.figures import aggregate
-from monitor.service.bumps import Bumps
+from monitor.service.bumps import Bumps, identity_before
 from monitor.service.case import Case, Recorded
 from monitor.service.discovery import Replicas
 from monitor.service.judging import Judging
 from monitor.service.stale import end_stale
-from monitor.store import baselines, identities, runs, slots
+from monitor.store import baselines, runs, slots
 from monitor.store.bumps import overdue_routes
 
 if TYPE_CHECKING:
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from monitor.config.load import Config
-    from monitor.config.routes import Route
-    from monitor.core.records import Identity, Run
+    from monitor.core.records import Run
     from monitor.service.jobs import ProbeJob
 
 
@@ -55,7 +53,7 @@ class Recorder:
         """All of the above; None when this job's run is stored already."""
         route = self.routes[run.route]
         slots.lock_route(connection, route.name)
-        previous = _previous_identity(connection, route, run.replica)
+        previous = identity_before(connection, route, run.replica)
         run_id = runs.store_run(connection, job.key, run, job.trip_id)
         if run_id is None:
             return None
@@ -83,11 +81,3 @@ def _approve_first(case: Case) -> int | None:
     why = f"routes.yaml: baseline.approve_after {wanted}"
     baselines.approve_baseline(case.connection, baseline_id, "specwatch", why, case.now)
     return baseline_id
-
-
-def _previous_identity(connection: Connection, route: Route, replica: str) -> tuple[int, Identity] | None:
-    """What ran there before. A replica that was found and is new takes the place of another: a rollout is a change."""
-    previous = identities.last_identity(connection, route.name, replica)
-    if previous is None and isinstance(route.replicas, Discovery):
-        return identities.last_identity(connection, route.name, None)
-    return previous

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
-from monitor.store.schema import baseline_approvals, baselines, bumps, incident_events, incidents
+from monitor.store.schema import (
+    announcements,
+    baseline_approvals,
+    baselines,
+    bump_verdicts,
+    bumps,
+    incident_events,
+    incidents,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy import ColumnElement, Connection, Row
 
     Rows = list[dict[str, Any]]
     Marks = Iterator[tuple[dict[str, Any], dict[str, Any]]]
@@ -37,13 +45,26 @@ def mark_events(connection: Connection, route: str, rows: Rows, since: datetime 
 
 
 def _bumps(connection: Connection, route: str, rows: Rows, *window: datetime | None) -> Marks:
-    statement = select(bumps).where(bumps.c.route == route, *_between(bumps.c.noticed_at, window))
+    statement = (
+        select(bumps, announcements.c.announced_by)
+        .outerjoin(bump_verdicts, bump_verdicts.c.id == bumps.c.verdict_id)
+        .outerjoin(announcements, announcements.c.id == bump_verdicts.c.announcement_id)
+        .where(bumps.c.route == route, *_between(bumps.c.noticed_at, window))
+    )
     for bump in connection.execute(statement):
         its_own = (r for r in rows if r["bucket"] >= bump.run_id and r["identity_id"] == bump.to_identity_id)
         first = min(its_own, key=lambda row: row["bucket"], default=None)
         if first is not None:
-            event = _event("bump", bump.id, bump.noticed_at, f"bump: {', '.join(bump.changes)}")
-            yield first, {**event, "replica": bump.replica, "changes": bump.changes}
+            event = _event("bump", bump.id, bump.noticed_at, _bump_text(bump))
+            more = {"replica": bump.replica, "changes": bump.changes, "announced_by": bump.announced_by}
+            yield first, {**event, **more}
+
+
+def _bump_text(bump: Row[Any]) -> str:
+    """Of one noticed by an earlier version, which knew no announcements, only what changed."""
+    unannounced = "unannounced " if bump.verdict_id is not None and bump.announced_by is None else ""
+    by = f", announced by {bump.announced_by}" if bump.announced_by is not None else ""
+    return f"{unannounced}bump: {', '.join(bump.changes)}{by}"
 
 
 def _transitions(connection: Connection, route: str, rows: Rows, *window: datetime | None) -> Marks:

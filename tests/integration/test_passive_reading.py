@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import text
 
 from monitor.cli import cli
 from monitor.core.organic import Organic
@@ -20,6 +22,7 @@ from monitor.probing.passive import ReplicaReader
 from monitor.service.passive import PassiveReading
 from monitor.sim.server import SimulatedServer
 from monitor.store.organic import organic_history, store_organic
+from monitor.store.runs import store_run
 from tests.factories import make_route
 from tests.integration.replicas import run_of
 
@@ -246,3 +249,49 @@ def test_the_shell_shows_organic_history_beside_probes(database: Database) -> No
     unknown = CliRunner().invoke(cli, ["history", "chut", "--organic"], env=environment)
     assert isinstance(unknown.exception, UsageError)
     assert "nothing was read of route chut" in str(unknown.exception)
+
+
+async def watch(database: Database, route: Any, server: SimulatedServer, **changes: Any) -> list[Any]:
+    """The jobs queued within a few looks after the server was started again with these changes."""
+    reading = PassiveReading(database, [route], lambda: datetime.now(UTC), lambda: True, 0.05, 10)
+    task = asyncio.create_task(reading.run())
+
+    async def looked() -> None:
+        while not reading._readers or any(reader.may_be_another for reader in reading._readers):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    async with asyncio.timeout(10):
+        await looked()
+        resets = [reader._sum.resets for reader in reading._readers]
+        await asyncio.to_thread(lambda: server.restart(**changes))
+        while [reader._sum.resets for reader in reading._readers] == resets:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        await looked()
+        await asyncio.sleep(0.2)  # for what the look led to
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with database.transaction() as connection:
+        found = connection.execute(text("SELECT args -> 'job' AS job FROM procrastinate_jobs ORDER BY id"))
+        return [row.job for row in found]
+
+
+async def test_a_replica_that_shows_itself_as_another_after_a_restart_is_probed_at_once(
+    server: SimulatedServer, url: str, database: Database
+) -> None:
+    route = make_route(replicas=[url])
+    run = replace(await run_of(url), route=route.name, replica=url)
+    with database.transaction() as connection:
+        store_run(connection, "before", run)
+    jobs = await watch(database, route, server, version="0.99.0")
+    assert [(job["domain"], job["replica"], job["reason"]) for job in jobs] == [
+        (domain, url, "bump") for domain in route.domains
+    ]
+
+
+async def test_a_restart_alone_is_no_bump(server: SimulatedServer, url: str, database: Database) -> None:
+    route = make_route(replicas=[url])
+    run = replace(await run_of(url), route=route.name, replica=url)
+    with database.transaction() as connection:
+        store_run(connection, "before", run)
+    assert await watch(database, route, server) == []

@@ -287,7 +287,8 @@ def test_each_mistake_in_a_route_has_its_own_answer(directory: Directory, line: 
         ),
         (
             f"route: 1\n{ROUTES}",
-            "routes.yaml:1: route: unknown key; allowed: prompts, defaults, routes (did you mean 'routes'?)",
+            "routes.yaml:1: route: unknown key; allowed: prompts, defaults, routes, api_tokens "
+            "(did you mean 'routes'?)",
         ),
         ("routes: []\n", "routes.yaml:1: routes: is empty; give at least one"),
         ("defaults: {}\n", "routes.yaml: routes: missing; it is required"),
@@ -299,7 +300,10 @@ def test_each_mistake_in_a_route_has_its_own_answer(directory: Directory, line: 
         ("routes: [\n", "routes.yaml:2: not valid YAML: expected the node content, but found '<stream end>'"),
         ("a: b: c\n", "routes.yaml:1: not valid YAML: mapping values are not allowed here"),
         ("a: *b\n", "routes.yaml:1: not valid YAML: found undefined alias 'b'"),
-        ("a: !!python/object:os.system {}\n", "routes.yaml:1: a: unknown key; allowed: prompts, defaults, routes"),
+        (
+            "a: !!python/object:os.system {}\n",
+            "routes.yaml:1: a: unknown key; allowed: prompts, defaults, routes, api_tokens",
+        ),
         (
             f"{ROUTES}    every: 5m\n    every: 6m\n",
             "routes.yaml:5: routes[0].every: given twice, first on line 4",
