@@ -14,12 +14,14 @@ import pytest
 
 from monitor import __version__
 from monitor.alerting.alertmanager import webhook_body
+from monitor.alerting.bump_message import bump_event
 from monitor.alerting.message import closed_event, incident_event
 from monitor.cli import compare as compare_command
 from monitor.cli import noise as noise_command
 from monitor.cli.probe_report import document_of
 from monitor.cli.reference import commands, reference_markdown
 from monitor.core import promises
+from monitor.core.bumps import DomainAfter
 from monitor.core.cause import Cause
 from monitor.core.comparison import Comparison, PromptChange
 from monitor.core.cost import lost_money
@@ -39,7 +41,7 @@ from monitor.engines.failures import ADVICE
 from monitor.exchange import profile
 from monitor.probing import outcome
 from monitor.service import explaining, prober
-from monitor.store import acts, baselines, history, incidents, outbox, references, silences
+from monitor.store import acts, baselines, bumps, history, identities, incidents, outbox, references, silences
 from monitor.store.runs import run_document
 from monitor.store.snapshot import Snapshot
 from monitor.web.metrics import render
@@ -134,6 +136,11 @@ def keys_of(function: Callable[..., object]) -> set[str]:
         silences.silence_document,
         incident_event,
         closed_event,
+        bump_event,
+        DomainAfter.as_dict,
+        bumps.announcement_document,
+        bumps._document,
+        identities.bump_document,
         Cause.as_dict,
         OrganicMove.as_dict,
         explained,
