@@ -87,6 +87,7 @@ async def _parsing(url: str) -> tuple[float, int]:
 
     class Kept:
         url = "http://kept"
+        data_parallel_rank = None
 
         async def get_text(self, _: str) -> str:
             return page
@@ -112,14 +113,18 @@ def _report(looks: dict[str, list[float]], cores: float, replicas: int, parse_se
 
 
 class _Nowhere:
-    """Stands for a database: rows are dropped, their cost is measured in store.py."""
+    """Stands for a database: rows are dropped, their cost is measured in store.py; nothing was ever recorded."""
 
     @contextlib.contextmanager
     def transaction(self) -> object:
         yield self
 
-    def execute(self, _: object, rows: list[Organic]) -> None:
+    def execute(self, _: object, rows: list[Organic] | None = None) -> "_Nowhere":
         del rows
+        return self
+
+    def all(self) -> list[object]:
+        return []
 
 
 @contextlib.contextmanager

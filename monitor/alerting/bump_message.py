@@ -85,18 +85,24 @@ def _summary(document: Mapping[str, Any]) -> str:
 
 
 def _found(domains: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The domains that changed, the worst first, that the others did not, and which nobody can say it of."""
+    """The domains that changed, the worst first, that the others did not, and of which ones it cannot be told."""
     changed = sorted((one for one in domains if one["changed"]), key=lambda one: float(one["change"]))
-    level = [one["domain"] for one in domains if one["changed"] is False]
-    unknown = [one["domain"] for one in domains if one["changed"] is None]
-    told = ", ".join(f"{one['domain']} {change(one['change'])} ({_interval(one)})" for one in changed[:NAMED_AT_MOST])
-    parts = [told] if told else []
-    if len(changed) > NAMED_AT_MOST:
-        parts.append(f"{len(changed) - NAMED_AT_MOST} more changed")
-    if level:
-        parts.append(f"{'others' if changed or unknown else 'all domains'} unchanged")
-    if unknown:
-        parts.append(f"not comparable: {', '.join(unknown) if level or changed else 'any domain'}")
+    level = [one for one in domains if one["changed"] is False]
+    unclear = [one["domain"] for one in domains if one["changed"] is None and one["change"] is not None]
+    unknown = [one["domain"] for one in domains if one["change"] is None]
+    if len(unknown) == len(domains):
+        reasons = {one["reason"] for one in domains}
+        return [f"no domain can be compared{f': {reasons.pop()}' if len(reasons) == 1 else ''}"]
+    told = [f"{one['domain']} {change(one['change'])} ({_interval(one)})" for one in changed[:NAMED_AT_MOST]]
+    more = len(changed) - NAMED_AT_MOST
+    others = "all domains" if len(level) == len(domains) else "others"
+    parts = [
+        *told,
+        *([f"{more} more changed"] if more > 0 else []),
+        *([f"{others} unchanged"] if level else []),
+        *([f"too noisy to tell: {', '.join(unclear)}"] if unclear else []),
+        *([f"not comparable: {', '.join(unknown)}"] if unknown else []),
+    ]
     return [", ".join(parts)]
 
 
@@ -113,21 +119,20 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
         *(line for sentence in document["not_shown"] for line in labelled("not shown", sentence)),
         *labelled("probed", _probed(document)),
         *(line for sentence in document["left_out"] for line in labelled("left out", sentence)),
-        *labelled("baseline", "the old one stands, and judges what runs now, until another is approved"),
+        *labelled("baseline", _baseline(document["domains"])),
         *verbatim("next", _steps(document["route"])),
         *verbatim("link", [link] if (link := document["change_link"]) else []),
     ]
 
 
 def _domain(domain: Mapping[str, Any]) -> str:
-    if domain["changed"] is None:
+    if domain["change"] is None:
         return f"{domain['domain']}: {domain['reason']}"
     value = f"{domain['value']:.2f} of {domain['baseline_value']:.2f}{by_source(domain['source'])}"
-    unchanged = "" if domain["changed"] else "unchanged: "
-    evidence = (
-        f"{count(domain['prompts'], 'prompt')}, {these_runs(domain['run_ids'])}, baseline {domain['baseline_id']}"
-    )
-    return f"{domain['domain']}: {unchanged}{change(domain['change'])} ({_interval(domain)}), AL {value}, {evidence}"
+    head = {True: "", False: "unchanged: ", None: f"{domain['reason']}: "}[domain["changed"]]
+    evidence = f"{count(domain['prompts'], 'prompt')}, {these_runs(domain['run_ids'])}"
+    moved = f"{head}{change(domain['change'])} ({_interval(domain)})"
+    return f"{domain['domain']}: {moved}, AL {value}, {evidence}, baseline {domain['baseline_id']}"
 
 
 def _changed(noticed: Sequence[Mapping[str, Any]]) -> str:
@@ -155,6 +160,12 @@ def _probed(document: Mapping[str, Any]) -> str:
     if document["unprobed"]:
         return f"not all within {format_duration(WINDOW)}; missing: {', '.join(document['unprobed'])}"
     return f"{count(len(document['domains']), 'domain')} on {', '.join(document['replicas'])}"
+
+
+def _baseline(domains: Sequence[Mapping[str, Any]]) -> str:
+    if not any(domain["baseline_id"] for domain in domains):
+        return "none is approved yet, so nothing is judged"
+    return "the old one stands, and judges what runs now, until another is approved"
 
 
 def _steps(route: str) -> list[str]:

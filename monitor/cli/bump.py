@@ -123,8 +123,8 @@ def _changes(row: Mapping[str, Any]) -> list[str]:
 
 def _after(row: Mapping[str, Any]) -> Iterator[str]:
     for domain in (row["verdict"] or {"domains": []})["domains"]:
-        unchanged = " (unchanged)" if domain["changed"] is False else ""
-        told = domain["reason"] if domain["changed"] is None else f"{change(domain['change'])}{unchanged}"
+        note = {True: "", False: " (unchanged)", None: f" ({domain['reason']})"}[domain["changed"]]
+        told = domain["reason"] if domain["change"] is None else f"{change(domain['change'])}{note}"
         yield f"{domain['domain']} {told}"
 
 

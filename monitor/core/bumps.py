@@ -19,6 +19,10 @@ whatever has not been probed: two rounds of the slowest schedule that keeps the 
 NOTE = "note"
 """In place of an incident's transition, of a message that neither opens nor resolves anything."""
 METRIC = "acceptance_length"
+TELLING = 0.10
+"""A domain is unchanged where the interval has zero in it and ends short of this on both sides: the smallest drop that
+is worth a warning could not hide there. A wider one cannot tell."""
+UNCLEAR = "the interval is too wide to tell"
 SHOWN_IN = {"model": ("model", "root", "target"), "drafter": ("drafter",), "engine_version": ("version",)}
 """Field of an announcement → fields of an identity that name the same thing, each in its own words."""
 COMES_WITH = {
@@ -73,7 +77,7 @@ def _same(announced: str, shown: object) -> bool:
 
 @dataclass(frozen=True)
 class DomainAfter:
-    """One domain after a bump against its pinned baseline; `reason` says why there is no change to show.
+    """One domain after a bump against its pinned baseline; `reason` says why it is open whether it changed.
 
     `change` is a fraction (−0.22 is 22 percent lower) with its 95 % interval; values are geometric means over prompts.
     """
@@ -90,16 +94,21 @@ class DomainAfter:
     run_ids: tuple[int, ...] = ()
 
     @property
-    def has_changed(self) -> bool:
-        """Whether the interval leaves out "no change"."""
-        return self.change_interval is not None and not self.change_interval[0] <= 0 <= self.change_interval[1]
+    def changed(self) -> bool | None:
+        """Whether the interval leaves out "no change"; None where that cannot be told."""
+        if self.change_interval is None:
+            return None
+        low, high = self.change_interval
+        if not low <= 0 <= high:
+            return True
+        return False if max(-low, high) < TELLING else None
 
     def as_dict(self) -> dict[str, Any]:
         interval = self.change_interval
         return {
             "domain": self.domain,
-            "reason": self.reason,
-            "changed": None if interval is None else self.has_changed,
+            "reason": UNCLEAR if interval is not None and self.changed is None else self.reason,
+            "changed": self.changed,
             "change": self.change,
             "change_interval": None if interval is None else list(interval),
             "value": self.value,

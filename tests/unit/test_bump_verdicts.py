@@ -92,7 +92,7 @@ def test_a_domain_after_a_bump_has_its_paired_change_with_the_interval() -> None
     assert found.change == pytest.approx(-0.2)
     assert found.change_interval is not None
     assert found.change_interval[0] < -0.2 < found.change_interval[1] < 0
-    assert (found.has_changed, found.baseline_id, found.prompts, found.run_ids) == (True, 7, 24, (1,))
+    assert (found.changed, found.baseline_id, found.prompts, found.run_ids) == (True, 7, 24, (1,))
 
 
 def test_a_domain_that_cannot_be_compared_says_why() -> None:
@@ -113,6 +113,14 @@ def test_a_bump_that_moved_nothing_says_so() -> None:
     assert event(LEVEL)["summary"] == f"BUMP {ROUTE} · after bump to drafter org/drafter-v2: all domains unchanged"
 
 
+def test_an_interval_too_wide_to_tell_is_never_called_unchanged() -> None:
+    noisy = DomainAfter("math", None, -0.26, (-0.54, 0.19), 1.89, 2.55, 2, 36, "request", (8,))
+    assert (noisy.changed, noisy.as_dict()["reason"]) == (None, "the interval is too wide to tell")
+    document = event(FELL, noisy, LEVEL)
+    assert document["summary"].endswith("(95 % interval -25.0% to -19.0%), others unchanged, too noisy to tell: math")
+    assert "math: the interval is too wide to tell: -26.0% (95 % interval -54.0% to +19.0%), AL" in document["text"]
+
+
 def test_a_bump_that_nobody_announced_is_named_as_one() -> None:
     document = event(FELL, announcement=None, named={}, noticed=[NOTICED])
     assert document["what"] == "version 0.30.0"
@@ -127,6 +135,12 @@ def test_domains_that_cannot_be_compared_are_named_with_their_reason() -> None:
     document = event(FELL, OTHER_K)
     assert document["summary"].endswith("(95 % interval -25.0% to -19.0%), not comparable: math")
     assert "math: not comparable: K 5 is not the baseline's 3" in document["text"]
+
+
+def test_a_route_without_a_baseline_is_told_that_nothing_can_be_compared() -> None:
+    document = event(DomainAfter("coding", "no approved baseline"), DomainAfter("math", "no approved baseline"))
+    assert document["summary"].endswith("drafter-v2: no domain can be compared: no approved baseline")
+    assert "baseline   none is approved yet, so nothing is judged" in document["text"]
 
 
 def test_what_could_not_be_probed_in_time_is_said() -> None:
