@@ -22,7 +22,7 @@ def reminder_event(
     involved: Mapping[str, Mapping[str, Any]],
     current: Mapping[str, Mapping[str, Any] | None],
 ) -> dict[str, Any]:
-    """The document of a reminder: as the incident's `last`, with today's figures.
+    """The document of a reminder: as the incident's `last`, with today's figures; without runs to judge, as last told.
 
     `opened_at`: when it last opened. `current`: every domain that is broken now → its newest valid verdict with
     `run_id` and `finished_at`, or None.
@@ -43,16 +43,25 @@ def reminder_event(
         "ended_at": None,
         "happened_at": now.isoformat(),
     }
-    document["summary"] = _summary(document, duration(opened_at.isoformat(), now.isoformat()))
+    figures = _as_told(last) if last.get("kind") else _figures(document)
+    document["summary"] = (
+        f"{severity.upper()}, STILL {document['route']} · {named(document['domains'])}: {figures}; "
+        f"open for {duration(opened_at.isoformat(), now.isoformat())}, nobody has acknowledged it"
+    )
     return {**document, "text": "\n".join([document["summary"], *_lines(document)])}
 
 
-def _summary(document: Mapping[str, Any], lasted: str) -> str:
-    verdict, domains = document["verdict"], document["domains"]
-    head = f"{document['severity'].upper()}, STILL {document['route']} · {named(domains)}"
-    which = f"{document['domain']}, the worst, " if len(domains) > 1 else ""
-    figures = "not measured since" if verdict is None else f"{which}{fallen(verdict)}"
-    return f"{head}: {figures}; open for {lasted}, nobody has acknowledged it"
+def _figures(document: Mapping[str, Any]) -> str:
+    verdict = document["verdict"]
+    if verdict is None:
+        return "not measured since"
+    which = f"{document['domain']}, the worst, " if len(document["domains"]) > 1 else ""
+    return f"{which}{fallen(verdict)}"
+
+
+def _as_told(last: Mapping[str, Any]) -> str:
+    """An incident of another kind than acceptance: no verdict on a run tells how it stands."""
+    return f"{last['summary'].partition(': ')[2]} (told {clock(last['happened_at'])})"
 
 
 def _lines(document: Mapping[str, Any]) -> list[str]:
@@ -63,7 +72,7 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
         f"specwatch history {route} --since 24h",
     ]
     return [
-        *verbatim("now", [_current(name, verdict) for name, verdict in document["current"].items()]),
+        *([] if document.get("kind") else verbatim("now", [_current(*one) for one in document["current"].items()])),
         *verbatim("next", steps),
         *(verbatim("link", [document["link"]]) if document["link"] else []),
         *verbatim("runbook", [document.get("runbook_url") or RUNBOOK]),

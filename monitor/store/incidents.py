@@ -139,14 +139,15 @@ def open_events(connection: Connection) -> list[tuple[int, int, dict[str, Any]]]
 
 
 def last_told(connection: Connection, incident_id: int) -> tuple[datetime, datetime, dict[str, Any]]:
-    """(when anything was last told or happened, when it last opened, document of the newest transition)."""
+    """(when anything was last told or happened, when it last opened, document of the newest event that reminds of none)."""
     sent_at = select(func.max(deliveries.c.sent_at)).where(deliveries.c.incident_id == incident_id)
     sent = connection.execute(sent_at).scalar()
     found = select(incident_events).where(incident_events.c.incident_id == incident_id).order_by(incident_events.c.id)
     events = connection.execute(found).all()
     opened = [event.happened_at for event in events if event.transition in OPENINGS]
     happened_at = events[-1].happened_at
-    return max(happened_at, sent or happened_at), opened[-1], events[-1].document
+    documents = [event.document for event in events if event.transition != Transition.REMINDER.value]
+    return max(happened_at, sent or happened_at), opened[-1], documents[-1]
 
 
 def list_incidents(

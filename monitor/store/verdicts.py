@@ -235,6 +235,7 @@ def newest_valid(connection: Connection, route: str, domain: str, rule: str) -> 
         .join(verdicts, verdicts.c.run_id == runs.c.id)
         .where(runs.c.route == route, runs.c.domain == domain, verdicts.c.rule == rule)
         .where(verdicts.c.trip_id.is_(None), verdicts.c.outcome != "invalid")
+        .where(verdicts.c.document["value"].as_float().is_not(None))
         .order_by(runs.c.id.desc())
         .limit(1)
     )

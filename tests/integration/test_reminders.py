@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob
 from monitor.service.reminding import Reminding
-from monitor.store import acts, silences
-from tests.factories import make_alerting
+from monitor.store import acts, incidents, silences
+from tests.factories import make_alerting, make_document
 from tests.integration.test_gathering import SECOND, Several, both, told_of_coding
 
 if TYPE_CHECKING:
@@ -101,3 +102,22 @@ def test_a_silence_of_days_ends_with_one_reminder(page: Open) -> None:
     assert page.heard(4 * HOUR) == []
     assert [page.reminded(hours * HOUR) for hours in (8, 12, 47)] == [[], [], []]
     assert page.heard(48 * HOUR) == ["reminder"]
+
+
+def test_a_page_of_another_kind_is_told_again_as_it_was_told(page: Open) -> None:
+    state = IncidentState({"coding": BrokenDomain("stale", "page")})
+    told = make_document(
+        kind="stale", summary="PAGE chat-prod · coding: no valid run for 1 h 20 min", incident_id=2, joined={}
+    )
+    with page.database.transaction() as connection:
+        incidents.save_state(connection, "chat-prod", None, state, page.began, incidents.STALE)
+        incidents.add_event(connection, 2, Transition.OPENED, told, ["hook"], page.began)
+    assert page.heard(SECOND) == ["opened"]
+    assert sorted(page.reminded(4 * HOUR + SECOND)) == [1, 2]
+    event = page.get_incident(2)["events"][-1]
+    assert event["summary"] == (
+        "PAGE, STILL chat-prod · coding: no valid run for 1 h 20 min (told 2026-03-02 10:00:00 UTC); "
+        "open for 4 h 0 min, nobody has acknowledged it"
+    )
+    assert "not measured" not in event["text"]
+    assert {delivery["receiver"] for delivery in event["deliveries"]} == {"hook"}
