@@ -37,16 +37,18 @@ SETTINGS: dict[str, Any] = {
 
 
 class Hook:
-    """A web hook on loopback; `bodies` are what it was sent, in order."""
+    """A web hook on loopback; `bodies` are what it was sent of incidents, in order, `notes` what of bumps."""
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
+        self.notes: list[dict[str, Any]] = []
         hook = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 length = int(self.headers["Content-Length"])
-                hook.bodies.append(json.loads(self.rfile.read(length)))
+                body = json.loads(self.rfile.read(length))
+                (hook.notes if body["status"] == "note" else hook.bodies).append(body)
                 self.send_response(204)
                 self.end_headers()
 
@@ -77,6 +79,8 @@ class Serving:
         alerting = {
             "rules": [{"name": "acceptance-drop", "metric": "acceptance_length", "drop": "15%", "severity": "page"}],
             "receivers": [{"name": "hook", "webhook": {"url": hook.url}}],
+            # A server that stalls and is started again is away for more than two periods of these 30 s.
+            "stale": {"after": 20},
         }
         (directory / "routes.yaml").write_text(yaml.safe_dump(routes))
         (directory / "alerting.yaml").write_text(yaml.safe_dump(alerting))
