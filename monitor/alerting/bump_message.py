@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.document import with_text
 from monitor.alerting.layout import clock, labelled, these_runs, verbatim
 from monitor.config.units import format_duration
 from monitor.core.bumps import NOTE, WINDOW
@@ -64,7 +65,7 @@ def bump_event(
         "runbook_url": None,
     }
     document["summary"] = _summary(document)
-    return {**document, "text": "\n".join([document["summary"], *_lines(document)])}
+    return with_text(document, _lines(document))
 
 
 def _what(named: Mapping[str, str], noticed: Sequence[Mapping[str, Any]]) -> str:

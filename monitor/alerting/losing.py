@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.document import head, next_lines, with_text
 from monitor.alerting.layout import clock, duration, labelled, verbatim
 from monitor.alerting.message import RUNBOOK
 from monitor.core.format import change, count, interval
@@ -41,16 +42,21 @@ def speedup_event(
     """The document of one transition. `cost_per_day`: in the currency of the route's GPU price, where it has one."""
     resolved = transition is Transition.RESOLVED
     document: dict[str, Any] = {
-        "incident_id": incident_id,
+        **head(
+            incident_id=incident_id,
+            transition=transition,
+            route=measured.route,
+            labels=labels,
+            severity=severity,
+            involved=involved,
+            opened_at=opened_at,
+            now=now,
+            external_url=external_url,
+        ),
         "kind": KIND,
-        "transition": transition.value,
-        "route": measured.route,
-        "labels": dict(labels),
-        "severity": severity,
         "raised_from": raised_from,
         "domain": measured.domain,
         "domains": sorted(broken_domains),
-        "involved": {name: dict(involved[name]) for name in sorted(involved)},
         "rule": rule,
         "verdict": verdict.as_dict(),
         "reason": None,
@@ -59,16 +65,13 @@ def speedup_event(
         "since": since.isoformat(),
         "joined": {} if resolved else {measured.domain: since.isoformat()},
         "cost_per_day": cost_per_day,
-        "opened_at": opened_at.isoformat(),
-        "happened_at": now.isoformat(),
-        "link": None if external_url is None else f"{external_url}/incidents/{incident_id}",
         "runbook_url": None if resolved else runbook_url,
     }
     document["summary"] = _resolution(document) if resolved else _alarm(document)
     lines = [*_evidence(document, measured), *_next(document)]
     if not resolved:
         lines += verbatim("runbook", [runbook_url or RUNBOOK])
-    return {**document, "text": "\n".join([document["summary"], *lines])}
+    return with_text(document, lines)
 
 
 def _alarm(document: Mapping[str, Any]) -> str:
@@ -113,8 +116,7 @@ def _evidence(document: Mapping[str, Any], measured: Speedup) -> list[str]:
 
 def _next(document: Mapping[str, Any]) -> list[str]:
     route = document["route"]
-    steps = [f"specwatch incidents {document['incident_id']}", f"specwatch speedup {route}"]
+    steps = [f"specwatch speedup {route}"]
     if document["transition"] != Transition.RESOLVED.value:
         steps += [f"specwatch advise {route}", "switch speculation off at this load, or draft fewer tokens"]
-    lines = verbatim("next", steps)
-    return [*lines, *verbatim("link", [document["link"]])] if document["link"] else lines
+    return next_lines(document, steps)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.document import head, next_lines, with_text
 from monitor.alerting.layout import clock, duration, labelled, these_runs, verbatim
 from monitor.core.cost import cost_text
 from monitor.core.explanation import cause_texts
@@ -77,15 +78,20 @@ def incident_event(
     """
     resolved = transition is Transition.RESOLVED
     document: dict[str, Any] = {
-        "incident_id": incident_id,
-        "transition": transition.value,
-        "route": route,
-        "labels": dict(labels),
-        "severity": severity,
+        **head(
+            incident_id=incident_id,
+            transition=transition,
+            route=route,
+            labels=labels,
+            severity=severity,
+            involved=involved,
+            opened_at=opened_at,
+            now=now,
+            external_url=external_url,
+        ),
         "raised_from": raised_from,
         "domain": domain,
         "domains": sorted(broken_domains),
-        "involved": {name: dict(involved[name]) for name in sorted(involved)},
         "rule": rule,
         "verdict": verdict.as_dict(),
         "reason": None,
@@ -93,8 +99,6 @@ def incident_event(
         "source": source,
         "since": since.isoformat(),
         "joined": {} if resolved else dict(sorted({domain: since.isoformat(), **joins}.items())),
-        "opened_at": opened_at.isoformat(),
-        "happened_at": now.isoformat(),
         "ended_at": None if ended_at is None else ended_at.isoformat(),
         "last_good_run": None if last_good_run is None else dict(last_good_run),
         "baseline_runs": None if baseline_runs is None else dict(baseline_runs),
@@ -107,11 +111,10 @@ def incident_event(
         "other_changes": {name: other_changes[name] for name in sorted(other_changes) if name != domain},
         "unmeasured_domains": sorted(set(configured_domains) - other_changes.keys() - {domain}),
         "replica_difference": None if replica_difference is None else replica_difference.as_dict(),
-        "link": None if external_url is None else f"{external_url}/incidents/{incident_id}",
         "runbook_url": runbook_url,
     }
     document["summary"] = _resolution(document) if resolved else _alarm(document)
-    return _with_text(document, _resolved_lines(document) if resolved else _firing_lines(document))
+    return with_text(document, _resolved_lines(document) if resolved else _firing_lines(document))
 
 
 def closed_event(
@@ -128,25 +131,24 @@ def closed_event(
 ) -> dict[str, Any]:
     """The document of an incident that ends for another reason than a measurement: nothing was found to be well."""
     document: dict[str, Any] = {
-        "incident_id": incident_id,
-        "transition": Transition.RESOLVED.value,
-        "route": route,
-        "labels": dict(labels),
-        "severity": severity,
-        "raised_from": None,
+        **head(
+            incident_id=incident_id,
+            transition=Transition.RESOLVED,
+            route=route,
+            labels=labels,
+            severity=severity,
+            involved=involved,
+            opened_at=opened_at,
+            now=now,
+            external_url=external_url,
+        ),
         "domain": ", ".join(sorted(involved)),
         "domains": [],
-        "involved": {name: dict(involved[name]) for name in sorted(involved)},
-        "verdict": None,
         "reason": reason,
-        "opened_at": opened_at.isoformat(),
-        "happened_at": now.isoformat(),
-        "link": None if external_url is None else f"{external_url}/incidents/{incident_id}",
-        "runbook_url": None,
     }
     where = f"{route} · {document['domain']}"
     document["summary"] = f"RESOLVED {where}: {reason}, after {_lasted(document)}; nothing was measured to be well"
-    return _with_text(document, [*_history_lines(document), *_next_lines(document, [])])
+    return with_text(document, [*_history_lines(document), *next_lines(document, [])])
 
 
 def trial_event(receiver: str, transition: Transition, severity: str, opened_at: datetime) -> dict[str, Any]:
@@ -165,13 +167,9 @@ def trial_event(receiver: str, transition: Transition, severity: str, opened_at:
     }
     over = "RESOLVED " if transition is Transition.RESOLVED else ""
     document["summary"] = f"{over}TEST of receiver {receiver}: this is not an alert, nothing is wrong"
-    return _with_text(
+    return with_text(
         document, labelled("sent by", f"specwatch receivers test {receiver}, at {clock(document['opened_at'])}")
     )
-
-
-def _with_text(document: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:
-    return {**document, "text": "\n".join([document["summary"], *lines])}
 
 
 def _alarm(document: Mapping[str, Any]) -> str:
@@ -268,7 +266,7 @@ def _firing_lines(document: Mapping[str, Any]) -> list[str]:
         *labelled("changed", _bump(document["last_bump"])),
         *_others(document["other_changes"], document["unmeasured_domains"]),
         *(labelled("cost", cost_text(document["cost"])) if document["cost"] else []),
-        *_next_lines(document, steps),
+        *next_lines(document, steps),
         *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
     ]
 
@@ -288,7 +286,7 @@ def _gathered_lines(document: Mapping[str, Any]) -> list[str]:
         *labelled("rule", ", ".join(rules)),
         *labelled("changed", _bump(document["last_bump"])),
         *_others(others, unmeasured),
-        *_next_lines(document, steps),
+        *next_lines(document, steps),
         *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
     ]
 
@@ -299,7 +297,7 @@ def _resolved_lines(document: Mapping[str, Any]) -> list[str]:
         *_history_lines(document),
         *_others(document["other_changes"], []),
         *_replicas(document["replica_difference"]),
-        *_next_lines(document, []),
+        *next_lines(document, []),
     ]
 
 
@@ -395,11 +393,6 @@ def _bump(bump: Mapping[str, Any] | None) -> str:
         return "no change of model, drafter, engine or K was seen on this route"
     changes = "; ".join(f"{name} {before} → {now}" for name, (before, now) in bump["changes"].items())
     return f"{changes}, noticed {clock(bump['noticed_at'])} on {bump['replica']}"
-
-
-def _next_lines(document: Mapping[str, Any], steps: Sequence[str]) -> list[str]:
-    lines = verbatim("next", [f"specwatch incidents {document['incident_id']}", *steps])
-    return [*lines, *verbatim("link", [document["link"]])] if document["link"] else lines
 
 
 def _lasted(document: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.document import with_text
 from monitor.alerting.layout import clock, duration, verbatim
 from monitor.alerting.message import RUNBOOK, fallen, named
 from monitor.core.incidents import Transition
@@ -48,7 +49,7 @@ def reminder_event(
         f"{severity.upper()}, STILL {document['route']} · {named(document['domains'])}: {figures}; "
         f"open for {duration(opened_at.isoformat(), now.isoformat())}, nobody has acknowledged it"
     )
-    return {**document, "text": "\n".join([document["summary"], *_lines(document)])}
+    return with_text(document, _lines(document))
 
 
 def _figures(document: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.document import head, next_lines, with_text
 from monitor.alerting.layout import clock, duration, labelled, verbatim
 from monitor.alerting.message import RUNBOOK
 from monitor.config.units import format_duration
@@ -12,7 +13,7 @@ from monitor.core.incidents import Transition
 from monitor.core.stale import RULE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from datetime import datetime, timedelta
 
     from monitor.core.stale import Measured
@@ -39,7 +40,19 @@ def stale_event(
     since = min(at for at, _ in stale.values())
     reasons = dict.fromkeys(reason for _, measured in stale.values() for reason in measured.invalid)
     document = {
-        **_document(incident_id, Transition.OPENED, route, labels, severity, involved, opened_at, now, external_url),
+        **head(
+            incident_id=incident_id,
+            transition=Transition.OPENED,
+            route=route,
+            labels=labels,
+            severity=severity,
+            involved=involved,
+            opened_at=opened_at,
+            now=now,
+            external_url=external_url,
+        ),
+        "kind": RULE,
+        "rule": RULE,
         "domain": ", ".join(sorted(stale)),
         "domains": sorted(stale),
         "reason": ", ".join(reasons) or NOTHING_RAN,
@@ -57,10 +70,10 @@ def stale_event(
         *verbatim("measured", [_standing(name, *stale[name]) for name in sorted(stale)]),
         *_invalid_lines(stale),
         *labelled("rule", f"{RULE}: {count(periods, 'period')} of {format_duration(every)} without a valid run"),
-        *_next_lines(document, steps),
+        *next_lines(document, steps),
         *verbatim("runbook", [runbook_url or RUNBOOK]),
     ]
-    return _with_text(document, lines)
+    return with_text(document, lines)
 
 
 def measured_event(
@@ -79,7 +92,19 @@ def measured_event(
 ) -> dict[str, Any]:
     """The document of the end: the last domain has a valid run again, which says nothing of how well it is."""
     document = {
-        **_document(incident_id, Transition.RESOLVED, route, labels, severity, involved, opened_at, now, external_url),
+        **head(
+            incident_id=incident_id,
+            transition=Transition.RESOLVED,
+            route=route,
+            labels=labels,
+            severity=severity,
+            involved=involved,
+            opened_at=opened_at,
+            now=now,
+            external_url=external_url,
+        ),
+        "kind": RULE,
+        "rule": RULE,
         "domain": domain,
         "domains": [],
         "replica": replica,
@@ -90,36 +115,7 @@ def measured_event(
     document["summary"] = (
         f"RESOLVED {route} · {', '.join(sorted(involved))}: measured again, run {run_id}{last} is valid, after {lasted}"
     )
-    return _with_text(document, _next_lines(document, [f"specwatch run show {run_id}"]))
-
-
-def _document(
-    incident_id: int,
-    transition: Transition,
-    route: str,
-    labels: Mapping[str, str],
-    severity: str,
-    involved: Mapping[str, Mapping[str, Any]],
-    opened_at: datetime,
-    now: datetime,
-    external_url: str | None,
-) -> dict[str, Any]:
-    return {
-        "incident_id": incident_id,
-        "kind": RULE,
-        "transition": transition.value,
-        "route": route,
-        "labels": dict(labels),
-        "severity": severity,
-        "raised_from": None,
-        "involved": {name: dict(involved[name]) for name in sorted(involved)},
-        "rule": RULE,
-        "verdict": None,
-        "opened_at": opened_at.isoformat(),
-        "happened_at": now.isoformat(),
-        "link": None if external_url is None else f"{external_url}/incidents/{incident_id}",
-        "runbook_url": None,
-    }
+    return with_text(document, next_lines(document, [f"specwatch run show {run_id}"]))
 
 
 def _standing(name: str, since: datetime, measured: Measured) -> str:
@@ -140,12 +136,3 @@ def _invalid_lines(stale: Mapping[str, tuple[datetime, Measured]]) -> list[str]:
     newest = max((measured for _, measured in stale.values()), key=lambda measured: measured.last_run_id or 0)
     detail = " ".join((newest.last_detail or "").split())
     return labelled("invalid", f"{counts}; run {newest.last_run_id}" + (f": {detail}" if detail else ""))
-
-
-def _next_lines(document: Mapping[str, Any], steps: Sequence[str]) -> list[str]:
-    lines = verbatim("next", [f"specwatch incidents {document['incident_id']}", *steps])
-    return [*lines, *verbatim("link", [document["link"]])] if document["link"] else lines
-
-
-def _with_text(document: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:
-    return {**document, "text": "\n".join([document["summary"], *lines])}

@@ -139,7 +139,7 @@ def open_events(connection: Connection) -> list[tuple[int, int, dict[str, Any]]]
 
 
 def last_told(connection: Connection, incident_id: int) -> tuple[datetime, datetime, dict[str, Any]]:
-    """(when anything was last told or happened, when it last opened, document of the newest event that reminds of none)."""
+    """(when anything was last told or happened, when it last opened, the newest document but for reminders)."""
     sent_at = select(func.max(deliveries.c.sent_at)).where(deliveries.c.incident_id == incident_id)
     sent = connection.execute(sent_at).scalar()
     found = select(incident_events).where(incident_events.c.incident_id == incident_id).order_by(incident_events.c.id)

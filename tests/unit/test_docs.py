@@ -15,6 +15,7 @@ import pytest
 from monitor import __version__
 from monitor.alerting.alertmanager import webhook_body
 from monitor.alerting.bump_message import bump_event
+from monitor.alerting.document import head
 from monitor.alerting.message import closed_event, incident_event
 from monitor.cli import compare as compare_command
 from monitor.cli import noise as noise_command
@@ -111,7 +112,9 @@ def test_commands_shown_in_documents_exist(path: Path) -> None:
 def documented(path: str) -> set[str]:
     """The words in back quotes or in code of a document."""
     text = (ROOT / path).read_text(encoding="utf-8")
-    return set(re.findall(r"[A-Za-z_][\w]*", " ".join(re.findall(r"`([^`]+)`", text))))
+    blocks = re.findall(r"^```.*?^```$", text, re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return set(re.findall(r"[A-Za-z_][\w]*", " ".join([*blocks, *re.findall(r"`([^`]+)`", prose)])))
 
 
 def keys_of(function: Callable[..., object]) -> set[str]:
@@ -134,6 +137,7 @@ def keys_of(function: Callable[..., object]) -> set[str]:
         outbox.delivery_document,
         acts._document,
         silences.silence_document,
+        head,
         incident_event,
         closed_event,
         bump_event,

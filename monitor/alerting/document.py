@@ -1,0 +1,53 @@
+"""What the documents of all incidents have in common, whatever opened them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from monitor.alerting.layout import verbatim
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from monitor.core.incidents import Transition
+
+
+def head(
+    *,
+    incident_id: int,
+    transition: Transition,
+    route: str,
+    labels: Mapping[str, str],
+    severity: str,
+    involved: Mapping[str, Mapping[str, Any]],
+    opened_at: datetime,
+    now: datetime,
+    external_url: str | None,
+) -> dict[str, Any]:
+    """The keys that receivers read of any transition; a kind of incident adds its own."""
+    return {
+        "incident_id": incident_id,
+        "transition": transition.value,
+        "route": route,
+        "labels": dict(labels),
+        "severity": severity,
+        "raised_from": None,
+        "involved": {name: dict(involved[name]) for name in sorted(involved)},
+        "verdict": None,
+        "opened_at": opened_at.isoformat(),
+        "happened_at": now.isoformat(),
+        "link": None if external_url is None else f"{external_url}/incidents/{incident_id}",
+        "runbook_url": None,
+    }
+
+
+def with_text(document: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:
+    """The document with its text: the summary, then these lines."""
+    return {**document, "text": "\n".join([document["summary"], *lines])}
+
+
+def next_lines(document: Mapping[str, Any], steps: Sequence[str]) -> list[str]:
+    """What to do next, the incident's own page of the shell first, and its link where it has one."""
+    lines = verbatim("next", [f"specwatch incidents {document['incident_id']}", *steps])
+    return [*lines, *verbatim("link", [document["link"]])] if document["link"] else lines
