@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from monitor.core.incidents import Transition
 
+RUNBOOK = "docs/alerts.md of Specwatch, “What to do”"
+"""Where to read on when alerting.yaml names no runbook_url."""
+
 
 def head(
     *,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.document import head, next_lines, with_text
+from monitor.alerting.document import RUNBOOK, head, next_lines, with_text
 from monitor.alerting.layout import clock, duration, labelled, verbatim
-from monitor.alerting.message import RUNBOOK
 from monitor.core.format import change, count, interval
 from monitor.core.incidents import Transition
 

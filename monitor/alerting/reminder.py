@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.document import with_text
+from monitor.alerting.document import RUNBOOK, with_text
 from monitor.alerting.layout import clock, duration, verbatim
-from monitor.alerting.message import RUNBOOK, fallen, named
+from monitor.alerting.text import fallen, named
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:

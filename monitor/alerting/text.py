@@ -1,0 +1,265 @@
+"""The text of an incident of acceptance, for three in the morning. Pure.
+
+The first line alone tells severity, route, domain, how much and since when.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from monitor.alerting.document import RUNBOOK, next_lines
+from monitor.alerting.layout import clock, duration, labelled, these_runs, verbatim
+from monitor.core.cost import cost_text
+from monitor.core.explanation import cause_texts
+from monitor.core.format import by_source, change, figure, leak_text, replica_difference_text
+from monitor.core.incidents import Transition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+METRIC_NAMES = {
+    "acceptance_length": "acceptance length",
+    "tokens_per_step": "tokens per step",
+    "accepted_per_step": "accepted tokens per step",
+    "acceptance_rate": "acceptance rate",
+    "throughput": "tokens per second",
+    "first_position_survival": "first-position survival",
+}
+DEAD = "the drafter proposes nothing the target accepts"
+NAMED_AT_MOST = 4
+"""Domains named in a first line, which a phone shows; the lines below it name them all."""
+
+CAUSES_AT_MOST = 3
+"""Of what moved, in a message; `specwatch explain` has them all."""
+
+
+def alarm(document: Mapping[str, Any]) -> str:
+    """One line that stands alone; of several domains it has the figures of the one that fell furthest."""
+    joined = _joined(document)
+    also = _NEWS.get(document["transition"], "")
+    head = f"{document['severity'].upper()}{also} {document['route']} · {named(joined)}"
+    told = fallen(document["verdict"]) if len(joined) == 1 else _worst_of(document, next(iter(joined)))
+    ended_at = document["ended_at"]
+    again = "" if ended_at is None else f"; again, {duration(ended_at, document['happened_at'])} after it was resolved"
+    return f"{head}: {told}, since {clock(min(joined.values()))}{again}"
+
+
+_NEWS = {Transition.UPDATED.value: ", NOW ALSO", Transition.REOPENED.value: ", AGAIN"}
+
+
+def fallen(verdict: Mapping[str, Any]) -> str:
+    """How far the judged figure is below its baseline or its floor."""
+    metric = METRIC_NAMES[verdict["metric"]]
+    if verdict.get("below") is not None:
+        return f"{metric} {_share(verdict)}: {DEAD}"
+    leak = ", a slow leak" if verdict.get("accumulated") is not None else ""
+    return f"{metric} {_against_baseline(verdict)}{leak}"
+
+
+def _worst_of(document: Mapping[str, Any], name: str) -> str:
+    """Only a dead drafter has no fall on record: it is held against no baseline."""
+    worst = document["involved"][name]["worst"]
+    if worst is None:
+        return f"{DEAD} in {name}"
+    return f"{METRIC_NAMES[worst['metric']]} of {name}, the worst, {_against_baseline(worst)}"
+
+
+def _joined(document: Mapping[str, Any]) -> dict[str, str]:
+    """The domains that the message tells of → since; of several, the worst first."""
+    joined: dict[str, str] = document["joined"]
+    if len(joined) == 1:
+        return joined
+
+    def fall(name: str) -> tuple[float, str]:
+        worst = document["involved"][name]["worst"]
+        return (-1.0 if worst is None else worst["change"], name)
+
+    return {name: joined[name] for name in sorted(joined, key=fall)}
+
+
+def named(names: Collection[str]) -> str:
+    """All of a few, or the first of many and how many more."""
+    first = list(names)
+    if len(first) > NAMED_AT_MOST:
+        first = [*first[: NAMED_AT_MOST - 1], f"and {len(first) - NAMED_AT_MOST + 1} more"]
+        return f"{', '.join(first[:-1])} {first[-1]}"
+    return ", ".join(first)
+
+
+def resolution(document: Mapping[str, Any]) -> str:
+    """One line: what is well again, and after how long."""
+    verdict, involved = document["verdict"], document["involved"]
+    head = f"RESOLVED {document['route']} · {named(involved or [document['domain']])}"
+    last = f" of {document['domain']}, the last to heal," if len(involved) > 1 else ""
+    metric = METRIC_NAMES[verdict["metric"]]
+    now = _share(verdict) if verdict.get("below") is not None else _against_baseline(verdict)
+    return f"{head}: {metric}{last} is back at {now}, after {lasted(document)}"
+
+
+def _share(verdict: Mapping[str, Any]) -> str:
+    return f"{verdict['value']:.0%}{by_source(verdict['source'])}"
+
+
+def _against_baseline(verdict: Mapping[str, Any]) -> str:
+    change = verdict["change"]
+    now, before = (figure(verdict["metric"], verdict[key]) for key in ("value", "baseline_value"))
+    value = f"{now}{by_source(verdict.get('source'))}"
+    if abs(change) < 0.005:
+        return f"{value}, level with its baseline {before}"
+    side = "below" if change < 0 else "above"
+    return f"{value}, {abs(change):.0%} {side} its baseline {before}"
+
+
+def firing_lines(document: Mapping[str, Any]) -> list[str]:
+    """What is below the first line of an alarm."""
+    if len(document["joined"]) > 1:
+        return _gathered_lines(document)
+    verdict = document["verdict"]
+    steps = [
+        f"specwatch explain --incident {document['incident_id']}",
+        f"specwatch run show {verdict['run_ids'][-1]}",
+        f"specwatch history {document['route']} --domain {document['domain']} --since 24h",
+    ]
+    if document["last_bump"] is not None:
+        steps.append("if the change above is yours: roll it back, or approve a new baseline")
+    return [
+        *_evidence_lines(document),
+        *_cause_lines(document),
+        *labelled("last good", _last_good(document)),
+        *labelled("changed", _bump(document["last_bump"])),
+        *_others(document["other_changes"], document["unmeasured_domains"]),
+        *(labelled("cost", cost_text(document["cost"])) if document["cost"] else []),
+        *next_lines(document, steps),
+        *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
+    ]
+
+
+def _gathered_lines(document: Mapping[str, Any]) -> list[str]:
+    """Of several domains that joined: each with its worst figure, and what holds for all of them."""
+    involved, joined = document["involved"], _joined(document)
+    each = [f"{name}{_worst(involved[name]['worst'])}" for name in joined]
+    rules = dict.fromkeys(involved[name]["rule"] for name in joined)
+    others = {name: fall for name, fall in document["other_changes"].items() if name not in joined}
+    unmeasured = [name for name in document["unmeasured_domains"] if name not in joined]
+    steps = [f"specwatch history {document['route']} --since 24h"]
+    if document["last_bump"] is not None:
+        steps.append("if the change above is yours: roll it back, or approve a new baseline")
+    return [
+        *verbatim("joined", each),
+        *labelled("rule", ", ".join(rules)),
+        *labelled("changed", _bump(document["last_bump"])),
+        *_others(others, unmeasured),
+        *next_lines(document, steps),
+        *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
+    ]
+
+
+def resolved_lines(document: Mapping[str, Any]) -> list[str]:
+    """What is below the first line of an end that was measured."""
+    return [
+        *_evidence_lines(document),
+        *history_lines(document),
+        *_others(document["other_changes"], []),
+        *_replicas(document["replica_difference"]),
+        *next_lines(document, []),
+    ]
+
+
+def _evidence_lines(document: Mapping[str, Any]) -> list[str]:
+    verdict = document["verdict"]
+    if verdict.get("below") is not None:
+        return _floor_lines(document, verdict)
+    low, high = verdict["change_interval"]
+    return [
+        *labelled(
+            "evidence",
+            f"{change(verdict['change'])} (95 % interval {change(low)} to {change(high)}) in geometric means "
+            f"over {verdict['prompts']} prompts, {these_runs(verdict['run_ids'])}, baseline {verdict['baseline_id']}, "
+            f"source {document['source']}",
+        ),
+        *labelled("rule", f"{document['rule']}: {verdict['metric']} {_ruled(verdict)}; replica {document['replica']}"),
+    ]
+
+
+def _ruled(verdict: Mapping[str, Any]) -> str:
+    if verdict.get("drop") is not None:
+        return f"down {verdict['drop'] * 100:g}%"
+    over = verdict.get("accumulated_over") or ()
+    return f"leaking, {leak_text(verdict)}" + (f", {these_runs(over)}" if over else "")
+
+
+def _floor_lines(document: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
+    return [
+        *labelled(
+            "evidence",
+            f"{verdict['value']:.1%} of steps had their first draft token accepted, over "
+            f"{these_runs(verdict['run_ids'])} of {verdict['prompts']} prompts, source {document['source']}",
+        ),
+        *labelled(
+            "rule",
+            f"{document['rule']}: {verdict['metric']} below {verdict['below'] * 100:g}%, whatever the baseline; "
+            f"replica {document['replica']}",
+        ),
+    ]
+
+
+def _cause_lines(document: Mapping[str, Any]) -> list[str]:
+    """The surest first; where outputs point at nothing they are told by themselves."""
+    if not document["looked_at"]:
+        return []
+    outputs = document["outputs"]
+    lines = [line for text in cause_texts(document)[:CAUSES_AT_MOST] for line in labelled("cause", text)]
+    if outputs is not None and outputs["points_at"] is None:
+        changed, compared = outputs["changed"], outputs["compared"]
+        lines += labelled("outputs", f"changed on {changed} of {compared}: points at neither drafter nor target")
+    return lines
+
+
+def history_lines(document: Mapping[str, Any]) -> list[str]:
+    """How long it lasted and what was broken, at worst how much."""
+    opened, ended = (clock(document[name]) for name in ("opened_at", "happened_at"))
+    parts = [f"{name}{_worst(part['worst'])}" for name, part in document["involved"].items()]
+    return [*labelled("lasted", f"{lasted(document)}, {opened} to {ended}"), *labelled("was broken", "; ".join(parts))]
+
+
+def _worst(worst: Mapping[str, Any] | None) -> str:
+    if worst is None:
+        return ""
+    now, before = (figure(worst["metric"], worst[key]) for key in ("value", "baseline_value"))
+    figures = f"{now} of {before}{by_source(worst.get('source'))}"
+    return f", at worst {change(worst['change'])} ({figures}, {these_runs(worst['run_ids'])})"
+
+
+def _last_good(document: Mapping[str, Any]) -> str:
+    good, baseline = document["last_good_run"], document["baseline_runs"]
+    if good is not None:
+        return f"run {good['run_id']} at {clock(good['finished_at'])}"
+    if document["verdict"].get("below") is not None:
+        return "none that this rule has judged"
+    if baseline is None:
+        return "none since its baseline was approved"
+    runs, until = these_runs(baseline["run_ids"]), clock(baseline["finished_at"])
+    return f"none since its baseline was approved; the baseline's own {runs}, until {until}"
+
+
+def _others(changes: Mapping[str, float], unmeasured: Sequence[str]) -> list[str]:
+    parts = [f"{name} {change(value)}" for name, value in changes.items()]
+    if unmeasured:
+        parts.append(f"not measured since the change: {', '.join(unmeasured)}")
+    return labelled("others", ", ".join(parts)) if parts else []
+
+
+def _replicas(difference: Mapping[str, Any] | None) -> list[str]:
+    return [] if difference is None else labelled("replicas", replica_difference_text(difference))
+
+
+def _bump(bump: Mapping[str, Any] | None) -> str:
+    if bump is None:
+        return "no change of model, drafter, engine or K was seen on this route"
+    changes = "; ".join(f"{name} {before} → {now}" for name, (before, now) in bump["changes"].items())
+    return f"{changes}, noticed {clock(bump['noticed_at'])} on {bump['replica']}"
+
+
+def lasted(document: Mapping[str, Any]) -> str:
+    """From its opening to now, in two units."""
+    return duration(document["opened_at"], document["happened_at"])
