@@ -113,8 +113,9 @@ def _print(document: Mapping[str, Any], *, prompts: bool) -> None:
     if document["cost"]:
         _line("cost", cost_text(document["cost"]))
     if prompts and document["prompts"]:
-        click.echo(f"\nprompts that fell most, source {document['source']}\n")
-        print_table(document["prompts"][:MOVERS], PROMPT_COLUMNS)
+        metric = document["prompts_metric"]
+        click.echo(f"\nprompts that fell most by {metric}, source {document['source']}\n")
+        print_table(document["prompts"][:MOVERS], _prompt_columns(metric))
 
 
 def _line(label: str, text: str) -> None:
@@ -192,14 +193,15 @@ def _traffic(organic: Mapping[str, Any]) -> str:
     )
 
 
-PROMPT_COLUMNS = [
-    Column("prompt", lambda row: row["question_id"], whole=True),
-    Column("now", lambda row: figure("acceptance_length", row["value"]), right=True),
-    Column("baseline", lambda row: figure("acceptance_length", row["baseline_value"]), right=True),
-    Column("change", lambda row: change(row["change"]), right=True),
-    Column("prompt tokens", lambda row: _number(row["prompt_tokens"]), right=True),
-    Column("cached", lambda row: _number(row["cached_prompt_tokens"]), right=True),
-]
+def _prompt_columns(metric: str) -> list[Column]:
+    return [
+        Column("prompt", lambda row: row["question_id"], whole=True),
+        Column("now", lambda row: figure(metric, row["value"]), right=True),
+        Column("baseline", lambda row: figure(metric, row["baseline_value"]), right=True),
+        Column("change", lambda row: change(row["change"]), right=True),
+        Column("prompt tokens", lambda row: _number(row["prompt_tokens"]), right=True),
+        Column("cached", lambda row: _number(row["cached_prompt_tokens"]), right=True),
+    ]
 
 
 def _number(value: int | None) -> str:

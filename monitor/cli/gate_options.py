@@ -12,6 +12,7 @@ import click
 from monitor.cli.gate_report import FORMATS
 from monitor.cli.parameters import engine_option, server_url
 from monitor.config.limits import MAX_CONCURRENCY, MAX_TOKENS
+from monitor.config.units import parse_duration, parse_ratio
 from monitor.core.gate import METRICS
 
 if TYPE_CHECKING:
@@ -68,22 +69,16 @@ def _against(context: click.Context, parameter: click.Parameter, value: str) -> 
     return value if value in KINDS else server_url(context, parameter, value)
 
 
-def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
-    from monitor.config.units import parse_ratio
+def _read(parse: Callable[[object], Any]) -> Callable[[click.Context, click.Parameter, str], Any]:
+    """A value as the configuration reads it."""
 
-    try:
-        return parse_ratio(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+    def read(_ctx: click.Context, _param: click.Parameter, value: str) -> Any:
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
 
-
-def _duration(_ctx: click.Context, _param: click.Parameter, value: str) -> timedelta:
-    from monitor.config.units import parse_duration
-
-    try:
-        return parse_duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+    return read
 
 
 OPTIONS: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
@@ -103,7 +98,12 @@ OPTIONS: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
         help="Its model where it is served by another name.  [default: the reference's]",
     ),
     click.option(
-        "--max-drop", default="10%", show_default=True, callback=_share, metavar="SHARE", help="What it may lose."
+        "--max-drop",
+        default="10%",
+        show_default=True,
+        callback=_read(parse_ratio),
+        metavar="SHARE",
+        help="What it may lose.",
     ),
     click.option(
         "--metric", type=click.Choice(METRICS), default=METRICS[0], show_default=True, help="The figure that decides."
@@ -124,7 +124,7 @@ OPTIONS: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
         "--timeout",
         default="15m",
         show_default=True,
-        callback=_duration,
+        callback=_read(parse_duration),
         metavar="DURATION",
         help="For all of it; what is not decided by then is inconclusive.",
     ),

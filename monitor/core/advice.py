@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from monitor.core.cost import cost_per_day
 from monitor.core.draft_length import Acceptance, Load, best_lengths, loads, per_batch_size, tokens_per_step
 
 Document = Mapping[str, Any]
@@ -148,10 +149,8 @@ def _losing(at: Sequence[Load], price_per_hour: float | None, gpus: int) -> list
     for load in at:
         if load.speedup * (1 + load.doubt_ratio) >= 1:
             continue
-        lost = 1 - load.speculative_tokens_per_second / load.plain_tokens_per_second
-        cost = ""
-        if price_per_hour is not None and lost > 0:
-            cost = f", which costs {lost * price_per_hour * gpus * 24:.2f} a day for each server kept at this load"
+        per_day = cost_per_day(load.speculative_tokens_per_second / load.plain_tokens_per_second, price_per_hour, gpus)
+        cost = "" if per_day is None else f", which costs {per_day:.2f} a day for each server kept at this load"
         lines.append(
             Advice(
                 "losing",

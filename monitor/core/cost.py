@@ -15,6 +15,16 @@ if TYPE_CHECKING:
 HOURS_PER_DAY = 24
 
 
+def cost_per_day(ratio: float, price_per_hour: float | None, gpus: int | None) -> float | None:
+    """What a server with `ratio` times the speed it could have costs a day beyond what its tokens would cost then.
+
+    None without a price, and where it does not lose. `price_per_hour` is of one GPU; `gpus` 1 where not told.
+    """
+    if price_per_hour is None or ratio >= 1:
+        return None
+    return (1 - ratio) * price_per_hour * (gpus or 1) * HOURS_PER_DAY
+
+
 def lost_money(evidence: Evidence, price_per_hour: float | None, gpus: int | None) -> dict[str, Any] | None:
     """What the same tokens cost more on a server that is kept busy: price × (baseline's speed ÷ the run's − 1).
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from monitor.core.comparison import PromptChange
 from monitor.core.organic import SOURCE
 
 if TYPE_CHECKING:
@@ -17,16 +18,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PromptMove:
-    """One prompt against its baseline, by the metric that was judged.
+class PromptMove(PromptChange):
+    """One prompt against its baseline, by the metric that was judged, and what its prompt was like.
 
     `prompt_tokens_before`: every number that the baseline's runs had; empty where there is none, and for prompts of
     several turns, whose tokens depend on the answers.
     """
 
-    question_id: str
-    before: float
-    now: float
     prompt_tokens: int | None = None
     prompt_tokens_before: frozenset[int] = frozenset()
     cached_tokens: int | None = None
@@ -34,10 +32,6 @@ class PromptMove:
     @property
     def log_ratio(self) -> float:
         return math.log(self.now / self.before)
-
-    @property
-    def change(self) -> float:
-        return self.now / self.before - 1
 
 
 @dataclass(frozen=True)
@@ -90,11 +84,13 @@ class OrganicMove:
 class Evidence:
     """Around one run; what was not looked at or not seen is None or empty.
 
-    `change`: of the verdict, as a fraction; `other_changes`: of other domains' latest runs. `identity_changes`: name →
-    (baseline's, run's), of fields known on both sides. `recent`: valid runs up to this one, oldest first, itself the
-    last. `tokens_per_second`: of one request while it decodes, median over prompts; the baseline's, one for each run.
+    `metric`: what `moves` are of. `change`: of the verdict, as a fraction; `other_changes`: of other domains' latest
+    runs. `identity_changes`: name → (baseline's, run's), of fields known on both sides. `recent`: valid runs up to this
+    one, oldest first, itself the last. `tokens_per_second`: of one request while it decodes, median over prompts; the
+    baseline's, one for each run.
     """
 
+    metric: str = "acceptance_length"
     change: float | None = None
     other_changes: Mapping[str, float] = field(default_factory=dict)
     replica: str = ""

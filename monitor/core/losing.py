@@ -22,6 +22,8 @@ REFERENCE = 3
 """Measurements that a drop is held against: the first since the domain's baseline was approved."""
 SOURCE = "plain_twin"
 """What the figure was measured with, where others have the source of their counts."""
+LEAST_ERROR = 1e-6
+"""Of a logarithm: intervals without any width would leave nothing to divide by."""
 _Z95 = 1.96
 
 
@@ -87,14 +89,6 @@ def judge_loss(
     )
 
 
-def cost_per_day(ratio: float, price_per_hour: float | None, gpus: int | None) -> float | None:
-    """What a server that loses by this ratio costs a day beyond the same tokens without speculation; None without a
-    price, and where it does not lose. `price_per_hour` is of one GPU; `gpus` of the server, 1 where not told."""
-    if price_per_hour is None or ratio >= 1:
-        return None
-    return (1 - ratio) * price_per_hour * (gpus or 1) * 24
-
-
 def _verdict(now: Measurement, *, drop: float | None = None, below: float | None = None) -> Verdict:
     if now.invalid_reason is not None:
         reason = f"speedup {now.id} is invalid: {now.invalid_reason}"
@@ -130,6 +124,7 @@ def _change(now: Measurement, reference: Sequence[Measurement]) -> PairedEstimat
     known = len(reference)
     mean = now.log - sum(one.log for one in reference) / known
     error = math.sqrt(now.standard_error**2 + sum(one.standard_error**2 for one in reference) / known**2)
+    error = max(error, LEAST_ERROR)
     half = _Z95 * error
     return PairedEstimate(
         now.prompts, mean, error, 0.5 * math.erfc(-mean / error / math.sqrt(2)), mean - half, mean + half

@@ -45,6 +45,7 @@ def explain(connection: Connection, stored: StoredVerdict, route: Route | None) 
         "baseline_identity": None if baseline is None else identity_of(connection, baseline["identity_id"]),
         "identity_changes": {name: list(pair) for name, pair in found.identity_changes.items()},
         "recomputed": recomputed(connection, stored),
+        "prompts_metric": found.metric,
         "prompts": [_prompt(move) for move in sorted(found.moves, key=lambda move: (move.change, move.question_id))],
         **explained(found, *price),
     }

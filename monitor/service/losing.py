@@ -12,6 +12,7 @@ from monitor.alerting.losing import speedup_event
 from monitor.alerting.receivers import receivers_for
 from monitor.core import incidents as life
 from monitor.core import losing
+from monitor.core.cost import cost_per_day
 from monitor.core.judge import Outcome
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob, defer
@@ -30,13 +31,15 @@ if TYPE_CHECKING:
     from monitor.core.judge import Verdict
     from monitor.core.losing import Measurement
     from monitor.core.speedup import Speedup
+    from monitor.service.discovery import Replicas
 
 
 class SpeedupJudging:
     """Judges measured speedups by the rules of `alerting`; holds no state between them."""
 
-    def __init__(self, alerting: Alerting) -> None:
+    def __init__(self, alerting: Alerting, replicas: Replicas) -> None:
         self._alerting = alerting
+        self._replicas = replicas
 
     def judge(self, connection: Connection, route: Route, speedup_id: int, found: Speedup, now: datetime) -> None:
         """To be called within the transaction that stored the measurement."""
@@ -61,11 +64,17 @@ class SpeedupJudging:
         if verdict.outcome is Outcome.CONFIRMED:
             moved = life.on_confirmed(before, found.domain, rule.name, rule.severity, verdict, now)
         else:
-            moved = life.on_judged(before, found.domain, rule.name, verdict, self._alerting.resolve.runs, now)
+            ill = self._ill_elsewhere(connection, route, rule, found)
+            moved = life.on_judged(before, found.domain, rule.name, verdict, self._alerting.resolve.runs, now, ill)
         self._move(connection, route, rule, verdict, found, known, moved, now)
         if verdict.outcome is not Outcome.TRIPPED or life.covers(before, found.domain, rule.severity):
             return False
         return not earlier or not _tripped_before(connection, rule, earlier[-1])
+
+    def _ill_elsewhere(self, connection: Connection, route: Route, rule: Rule, found: Speedup) -> bool:
+        """Whether another of the route's replicas was below the resolve line when last measured."""
+        ill = verdicts.ill_when_measured(connection, route.name, found.domain, rule.name)
+        return bool(set(ill) & set(self._replicas.known(route)) - {found.replica})
 
     def _move(
         self,
@@ -96,7 +105,7 @@ class SpeedupJudging:
             rule=rule.name,
             verdict=verdict,
             measured=found,
-            cost_per_day=losing.cost_per_day(verdict.value or 1.0, route.gpu_price_per_hour, route.gpus),
+            cost_per_day=cost_per_day(verdict.value or 1.0, route.gpu_price_per_hour, route.gpus),
             since=speedups.started_at(connection, verdict.speedup_ids[0]),
             opened_at=incidents.opened_at(connection, incident_id),
             now=now,

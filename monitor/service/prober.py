@@ -57,8 +57,8 @@ class Prober:
         self.on_recorded = on_recorded
         self.now = now
         self.errors = 0
-        self._speedups = SpeedupProber(database, now, SpeedupJudging(recorder.alerting))
         self.replicas = replicas or Replicas(recorder.routes.values())
+        self._speedups = SpeedupProber(database, now, SpeedupJudging(recorder.alerting, self.replicas))
 
     async def work(self, wanted: ProbeJob) -> None:
         """Makes and records the job's run. Raises StoreError when the database stays away for half an hour."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from monitor.alerting.receivers import receivers_for
 from monitor.alerting.stale import measured_event, stale_event
 from monitor.core.incidents import IncidentState, Transition
-from monitor.core.stale import on_measured, on_stale, stale_since
+from monitor.core.stale import Measured, on_measured, on_stale, stale_since
 from monitor.errors import StoreError
 from monitor.store import incidents, outbox, slots
-from monitor.store.stale import measured
+from monitor.store.stale import last_valid_at, measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from monitor.config.alerting import Alerting
     from monitor.config.load import Config
     from monitor.config.routes import Route
-    from monitor.core.stale import Measured
     from monitor.service.case import Case
     from monitor.store.database import Database
 
@@ -58,10 +57,23 @@ class StaleWatch:
 
     def look(self, watched_since: datetime) -> None:
         """Opens the incident of every route that is not measured, each in a transaction of its own."""
-        for route in self._config.routes:
+        for route in self._worth_a_look(watched_since):
             with self._database.transaction() as connection:
                 slots.lock_route(connection, route.name)
                 self._look_at(connection, route, watched_since)
+
+    def _worth_a_look(self, watched_since: datetime) -> list[Route]:
+        """Routes with a domain whose last valid run is too long ago, or that never had one: nearly always none."""
+        routes, now, rule = self._config.routes, self._now(), self._config.alerting.stale
+        with self._database.transaction() as connection:
+            known = last_valid_at(connection, [(route.name, domain) for route in routes for domain in route.domains])
+
+        def is_long_ago(route: Route, at: datetime | None) -> bool:
+            return at is None or bool(
+                stale_since(Measured(last_valid_at=at), route.every, rule.after, watched_since, now)
+            )
+
+        return [route for route in routes if any(is_long_ago(route, known[route.name, d]) for d in route.domains)]
 
     def _look_at(self, connection: Connection, route: Route, watched_since: datetime) -> None:
         now, rule = self._now(), self._config.alerting.stale

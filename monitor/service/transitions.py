@@ -14,12 +14,14 @@ from monitor.core.leak import ANY_DROP
 from monitor.store import baselines, identities, incidents, outbox, runs, verdicts
 from monitor.store.evidence import evidence
 from monitor.store.gathering import Gathering, gathering, take_place
+from monitor.store.replicas import replica_difference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
     from monitor.config.alerting import Alerting, Rule
+    from monitor.core.evidence import Evidence
     from monitor.service.case import Case
 
 
@@ -80,8 +82,7 @@ class Transitions:
             verdict = self._pooled(case, rule, verdict, incident_id)
         known = incidents.get_incident(connection, incident_id) or {}
         first_bad = None if resolved else verdict.first_run_id
-        change = None if verdict.estimate is None else verdict.estimate.change
-        found = evidence(connection, case.recorded.run_id, verdict.baseline_id, change, rule.metric)
+        found = None if resolved else self._evidence(case, rule, verdict)
         return incident_event(
             incident_id=incident_id,
             transition=transition,
@@ -103,15 +104,21 @@ class Transitions:
             involved=known["domains"],
             last_good_run=verdicts.last_good_run(connection, route.name, run.domain, rule.name, first_bad),
             baseline_runs=baselines.runs_of(connection, verdict.baseline_id) if verdict.baseline_id else None,
-            outputs=None if resolved or found.outputs is None else found.outputs.as_dict(),
-            explained=None if resolved else explained(found, route.gpu_price_per_hour, route.gpus),
+            outputs=None if found is None or found.outputs is None else found.outputs.as_dict(),
+            explained=None if found is None else explained(found, route.gpu_price_per_hour, route.gpus),
             last_bump=identities.last_bump(connection, route.name),
             other_changes=verdicts.last_changes(connection, route.name, rule.name),
             configured_domains=() if is_absolute(rule) else route.domains,
-            replica_difference=found.replica_difference,
+            replica_difference=replica_difference(connection, route.name, run.domain, case.recorded.run_id)
+            if found is None
+            else found.replica_difference,
             external_url=self._alerting.external_url,
             runbook_url=self._alerting.runbook_url,
         )
+
+    def _evidence(self, case: Case, rule: Rule, verdict: judge.Verdict) -> Evidence:
+        change = None if verdict.estimate is None else verdict.estimate.change
+        return evidence(case.connection, case.recorded.run_id, verdict.baseline_id, change, rule.metric)
 
     def _pooled(self, case: Case, rule: Rule, verdict: judge.Verdict, incident_id: int) -> judge.Verdict:
         """The verdict over all the runs that healed the domain, where they can be compared with one baseline."""

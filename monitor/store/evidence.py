@@ -12,7 +12,7 @@ from monitor.core.evidence import Evidence, Load, OrganicMove, PastRun, PromptMo
 from monitor.core.figures import SAMPLE_METRICS, metric_values
 from monitor.core.outputs import changes
 from monitor.core.records import Counts, Identity, Sample, Source
-from monitor.store.baselines import outputs_of
+from monitor.store.baselines import outputs_of, reference_by_id
 from monitor.store.replicas import RECENT, replica_difference
 from monitor.store.schema import baselines, identities, organic, runs, samples
 
@@ -37,11 +37,13 @@ def evidence(
     `baseline_id`: what the verdict compared with; None: what judged the run by another rule, if anything did.
     Guarantee: of at most 200 runs the figures; of this run and the baseline's the samples, without their chunks.
     """
+    metric = metric if metric in SAMPLE_METRICS else METRIC
     run = connection.execute(select(runs).where(runs.c.id == run_id)).one()
     baseline = _baseline(connection, run.baseline_id if baseline_id is None else baseline_id)
     measured = _samples(connection, samples.c.run_id == run_id)
     found: dict[str, Any] = {} if baseline is None else _against(connection, run, measured, baseline, metric)
     return Evidence(
+        metric=metric,
         change=run.change if change is None else change,
         other_changes=_other_changes(connection, run),
         replica=run.replica,
@@ -100,8 +102,8 @@ def _moves(
     connection: Connection, measured: Sequence[Sample], baseline: Row[Any], metric: str
 ) -> tuple[PromptMove, ...]:
     """Prompts that both sides have a value for, in the order they were replayed."""
-    metric = metric if metric in SAMPLE_METRICS else METRIC
-    before, now = baseline.metrics[metric]["values"], metric_values(measured, metric)
+    before = reference_by_id(connection, baseline.id, metric).values
+    now = metric_values(measured, metric)
     tokens = _prompt_tokens(_samples(connection, samples.c.run_id.in_(baseline.run_ids)))
     return tuple(
         PromptMove(
@@ -131,15 +133,18 @@ def _samples(connection: Connection, such: ColumnElement[bool]) -> list[Sample]:
     c = samples.c
     wanted = (c.question_id, c.source, c.steps, c.accepted, c.decode_steps, c.prompt_tokens, c.cached_prompt_tokens)
     more = (c.completion_tokens, c.output_hash, c.invalid_reason, func.cardinality(c.turn_chunks).label("turns"))
-    statement = select(*wanted, *more).where(such).order_by(c.run_id, c.position)
+    decoding = (c.drafted, c.decode_seconds, c.decode_tokens)
+    statement = select(*wanted, *more, *decoding).where(such).order_by(c.run_id, c.position)
     return [
         Sample(
             row.question_id,
             None if row.source is None else Source(row.source),
-            Counts(row.steps, None, row.accepted, (), row.decode_steps),
+            Counts(row.steps, row.drafted, row.accepted, (), row.decode_steps),
             prompt_tokens=row.prompt_tokens,
             cached_prompt_tokens=row.cached_prompt_tokens,
             completion_tokens=row.completion_tokens,
+            decode_seconds=row.decode_seconds,
+            decode_tokens=row.decode_tokens,
             chunk_tokens=((),) * row.turns,
             output_hash=row.output_hash,
             invalid_reason=row.invalid_reason,

@@ -65,23 +65,24 @@ def latest_documents(
 ) -> list[tuple[int, dict[str, Any]]]:
     """(incident id, document of its newest transition) of the incidents that this receiver has accepted a message of.
 
-    Those that are open, or were resolved since then. What is silenced for the receiver is not told this way either.
+    Those that are open, or were resolved since then. What was not meant for the receiver, or is silenced for it, is not
+    told this way either.
     """
     accepted = exists().where(
         deliveries.c.incident_id == incidents.c.id,
         deliveries.c.receiver == receiver,
         deliveries.c.state == "sent",
     )
-    silenced = exists().where(
+    meant = exists().where(
         deliveries.c.event_id == incident_events.c.id,
         deliveries.c.receiver == receiver,
-        deliveries.c.state.in_(("silenced", "gathered")),
+        deliveries.c.state.not_in(("silenced", "gathered")),
     )
     statement = (
         select(incident_events.c.incident_id, incident_events.c.document)
         .ext(distinct_on(incident_events.c.incident_id))
         .join(incidents, incidents.c.id == incident_events.c.incident_id)
-        .where(accepted, ~silenced, or_(incidents.c.resolved_at.is_(None), incidents.c.resolved_at >= resolved_since))
+        .where(accepted, meant, or_(incidents.c.resolved_at.is_(None), incidents.c.resolved_at >= resolved_since))
         .order_by(incident_events.c.incident_id, incident_events.c.id.desc())
     )
     return [(row.incident_id, row.document) for row in connection.execute(statement)]

@@ -4,16 +4,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, select
+from sqlalchemy import ARRAY, Text, cast, func, select
 
 from monitor.core.stale import Measured
 from monitor.store.schema import runs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
     from sqlalchemy import Connection
 
 MOST_INVALID = 1_000
 """So many invalid runs are counted by their reasons at most, the newest."""
+
+
+def last_valid_at(connection: Connection, domains: Sequence[tuple[str, str]]) -> dict[tuple[str, str], datetime | None]:
+    """(route, domain) → when its last valid run ended, None without one.
+
+    Guarantee: one statement and an index entry for each, but for the invalid runs since.
+    """
+    asked = (
+        func.unnest(
+            cast([route for route, _ in domains], ARRAY(Text)), cast([domain for _, domain in domains], ARRAY(Text))
+        )
+        .table_valued("route", "domain", name="asked")
+        .render_derived()
+    )
+    newest = (
+        select(runs.c.finished_at)
+        .where(runs.c.route == asked.c.route, runs.c.domain == asked.c.domain, runs.c.valid)
+        .order_by(runs.c.id.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    found = connection.execute(select(asked.c.route, asked.c.domain, newest.label("at")))
+    return {(row.route, row.domain): row.at for row in found}
 
 
 def measured(connection: Connection, route: str, domain: str) -> Measured:

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from monitor.core.leak import Look
-from monitor.store.schema import baselines, bumps, runs, trips, verdicts
+from monitor.store.schema import baselines, bumps, runs, speedups, trips, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -288,6 +288,20 @@ def ill_replicas(connection: Connection, route: str, domain: str, rule: str, sin
         .where(runs.c.route == route, runs.c.domain == domain, runs.c.finished_at > since, verdicts.c.rule == rule)
         .where(verdicts.c.trip_id.is_(None), verdicts.c.outcome != "invalid")
         .order_by(runs.c.replica, runs.c.id.desc())
+    )
+    return [row.replica for row in connection.execute(statement) if row.well is False]
+
+
+def ill_when_measured(connection: Connection, route: str, domain: str, rule: str) -> list[str]:
+    """Replicas whose latest measured speedup the rule found at or below the resolve line, sorted."""
+    replica = speedups.c.document["replica"].as_string()
+    statement = (
+        select(replica.label("replica"), verdicts.c.document["above_resolve_line"].as_boolean().label("well"))
+        .ext(distinct_on(replica))
+        .join(verdicts, verdicts.c.speedup_id == speedups.c.id)
+        .where(speedups.c.route == route, speedups.c.domain == domain, speedups.c.valid)
+        .where(verdicts.c.rule == rule, verdicts.c.outcome != "invalid")
+        .order_by(replica, speedups.c.id.desc())
     )
     return [row.replica for row in connection.execute(statement) if row.well is False]
 

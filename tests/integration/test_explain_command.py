@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from monitor.cli import cli
 from monitor.core.organic import Organic
 from monitor.store.organic import store_organic
-from tests.factories import IDENTITY, REPLICA, ROUTE, make_run
+from tests.factories import IDENTITY, REPLICA, ROUTE, make_alerting, make_config, make_run
 from tests.integration.test_recording import DROPPED, WELL, Story
 
 if TYPE_CHECKING:
@@ -79,6 +79,25 @@ def test_the_prompts_that_fell_most_come_first(story: Story) -> None:
     assert [prompt["question_id"] for prompt in found["prompts"][:2]] == ["q05", "q07"]
     assert found["prompts"][0]["change"] == pytest.approx(-0.5)
     assert found["recomputed"]["same"] is True
+
+
+@pytest.mark.parametrize(
+    ("metric", "change"),
+    [("accepted_per_step", 0.92 / 1.4 - 1), ("acceptance_rate", 0.92 / 1.4 - 1), ("throughput", 1.92 / 2.4 - 1)],
+)
+def test_prompts_are_compared_by_the_rules_own_metric_also_where_the_baseline_does_not_hold_it(
+    database: Database, metric: str, change: float
+) -> None:
+    rule = {"name": "other", "metric": metric, "drop": "15%"}
+    story = Story(database, make_config(alerting=make_alerting(rules=[rule])))
+    story.baseline()
+    story.query("ALTER TABLE baselines DISABLE TRIGGER USER")  # immutable since
+    story.query("UPDATE baselines SET metrics = metrics - CAST(:metric AS text)", metric=metric)
+    incident_id = story.incident()
+    found = explained(story, "--incident", str(incident_id))
+    assert (found["prompts_metric"], len(found["prompts"])) == (metric, 24)
+    assert [prompt["change"] for prompt in found["prompts"]] == pytest.approx([change] * 24, abs=0.01)
+    assert f"prompts that fell most by {metric}, source request" in told(story, "--incident", str(incident_id))
 
 
 def test_a_verdict_that_stored_samples_do_not_give_again_is_called_another(story: Story) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from monitor.core.speedup import Speedup
 from monitor.core.statistics import RatioEstimate
 from monitor.core.sweep import Point, Side
+from monitor.service.discovery import Replicas
 from monitor.service.losing import SpeedupJudging
 from monitor.store import baselines, incidents, speedups, verdicts
 from monitor.store.forget import forget_route
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 LOSING = {"name": "losing", "metric": "speedup", "below": 1.0, "severity": "warning"}
 LESS = {"name": "less", "metric": "speedup", "drop": "15%"}
-TWIN, REPLICA = "http://twin:8000", "http://vllm-0:8000"
+TWIN, REPLICA, OTHER = "http://twin:8000", "http://vllm-0:8000", "http://vllm-1:8000"
 
 
 class Measuring:
@@ -30,14 +31,14 @@ class Measuring:
 
     def __init__(self, database: Database, *rules: dict[str, Any]) -> None:
         self.database = database
-        self.route = make_route(plain_twin=TWIN, gpu_price_per_hour=2.0, gpus=4)
-        self.judging = SpeedupJudging(make_alerting(rules=list(rules)))
+        self.route = make_route(replicas=[REPLICA, OTHER], plain_twin=TWIN, gpu_price_per_hour=2.0, gpus=4)
+        self.judging = SpeedupJudging(make_alerting(rules=list(rules)), Replicas([self.route]))
         self.number = 0
 
-    def measure(self, ratio: float | None, domain: str = "coding") -> int:
+    def measure(self, ratio: float | None, domain: str = "coding", replica: str = REPLICA) -> int:
         self.number += 1
         at = START + timedelta(hours=6 * self.number)
-        found = speedup(ratio, at, domain)
+        found = speedup(ratio, at, domain, replica)
         with self.database.transaction() as connection:
             speedup_id = speedups.store_speedup(connection, f"speedup {self.number}", found)
             assert speedup_id is not None
@@ -62,7 +63,7 @@ class Measuring:
             return [(row.key, row.scheduled_at) for row in rows]
 
 
-def speedup(ratio: float | None, at: datetime, domain: str) -> Speedup:
+def speedup(ratio: float | None, at: datetime, domain: str, replica: str) -> Speedup:
     values: dict[str, Any] = {}
     if ratio is None:
         values = {"invalid_reason": "busy", "invalid_detail": "requests waited"}
@@ -71,7 +72,7 @@ def speedup(ratio: float | None, at: datetime, domain: str) -> Speedup:
         side = Side(**dict.fromkeys(Side.__dataclass_fields__))  # type: ignore[arg-type]
         values = {"point": Point(4, 3, side, side, estimate, None, None, 1.6)}
     return Speedup(
-        ROUTE, domain, REPLICA, TWIN, "set-1", 4, {"max_tokens": 128}, at, at + timedelta(minutes=2), **values
+        ROUTE, domain, replica, TWIN, "set-1", 4, {"max_tokens": 128}, at, at + timedelta(minutes=2), **values
     )
 
 
@@ -132,6 +133,16 @@ def test_two_measurements_above_the_floor_end_it_and_an_invalid_one_does_not(los
     assert incident["events"][-1]["summary"] == (
         "RESOLVED chat-prod · coding: measured speedup 1.20 [1.16, 1.24], after 30 h 0 min"
     )
+
+
+def test_a_replica_that_wins_does_not_heal_another_that_loses(losing: Measuring) -> None:
+    for _ in range(3):
+        losing.measure(0.9)
+    for _ in range(3):
+        losing.measure(1.2, replica=OTHER)
+    assert losing.incidents()[0]["state"] == "open"
+    losing.measure(1.2)
+    assert losing.incidents()[0]["state"] == "resolved"
 
 
 def test_a_measurement_that_wins_between_two_that_lose_begins_the_count_anew(losing: Measuring) -> None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from monitor.core.cost import cost_per_day
 from monitor.core.judge import Outcome
-from monitor.core.losing import Measurement, cost_per_day, judge_losing, judge_loss
+from monitor.core.losing import Measurement, judge_losing, judge_loss
 
 
 def measured(ratio: float, number: int = 1, doubt: float = 0.03) -> Measurement:
