@@ -24,6 +24,10 @@ OUR_OWN = 4
 PROMPTS = 24
 """Some 800 steps: well above the 500 from where a run says of its sources that they disagree."""
 REFUSED_PROMPTS = 6
+LOST = ("cut_off", "connect_timeout")
+"""Where processes stand still for seconds, the server closes connections that wait, and prompts are lost on them."""
+ATTEMPTS = 5
+"""For a run that lost none: which prompts are left would decide its acceptance length."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,10 @@ def seen_at_every_load(server: RealServer, prompts: PromptSet) -> list[Seen]:
 def run_of(server: RealServer, prompts: PromptSet, source: str, limit: int = PROMPTS) -> Run:
     declared = Identity(method=METHODS[server.kind])
     options = {"source": source, "limit": limit, "declared_identity": declared, "concurrency": OUR_OWN}
-    (found,) = replayed(server.base_url, [prompts], **options)
+    for _ in range(ATTEMPTS):
+        (found,) = replayed(server.base_url, [prompts], **options)
+        if not any(sample.invalid_reason in LOST for sample in found.samples):
+            break
     return found
 
 
