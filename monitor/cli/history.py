@@ -14,6 +14,7 @@ from monitor.cli.output import (
     parse_time,
     time_column,
 )
+from monitor.core.conditions import conditions_text, telling_conditions
 from monitor.core.contexts import HISTORY_METRICS as CONTEXT_METRICS
 from monitor.core.figures import GROUPINGS, HISTORY_METRICS
 from monitor.core.format import NOTHING, change, context_text, figure
@@ -92,9 +93,12 @@ def history(
 ) -> None:
     """Show figures of ROUTE over time, oldest first.
 
-    Figures are pooled over tokens, never over different sources or K. The baseline and the change from it are what
-    judging saw: geometric means over shared prompts. By run, the note says what happened: a bump noticed, an incident
-    opened or resolved, a baseline approved. With --group-by identity each row is what was running.
+    Figures are pooled over tokens, never over what is not comparable: rows of other sources, K, prompt sets,
+    concurrencies, sampling, cache passes, methods or drafters stand apart, and a column says what differs.
+
+    The baseline and the change from it are what judging saw: geometric means over shared prompts. By run, the note says
+    what happened: a bump noticed, an incident opened or resolved, a baseline approved. With --group-by identity each
+    row is what was running.
 
     --by-context pools samples by their prompt tokens: where only long contexts fall, traffic that grows longer looks
     like a drafter that rots.
@@ -119,7 +123,7 @@ def history(
     zone = zone or local_zone()
     if by_context:
         rows = _rows_by_context(context, route, domain=domain, since=since, until=until, group_by=group_by, zone=zone)
-        columns = context_columns(group_by, metrics or SHOWN_BY_DEFAULT, zone)
+        columns = context_columns(group_by, metrics or SHOWN_BY_DEFAULT, zone) + _conditions_column(rows)
         emit(rows, columns, format_, f"no valid runs of route {route} in this window", BELOW_CONTEXTS)
         return
     with context.database() as database, database.transaction() as connection:
@@ -127,7 +131,7 @@ def history(
         rows = read_history(connection, route, domain=domain, since=since, until=until, group_by=group_by, zone=zone)
         if domain is not None and not rows:
             require_domain(connection, route, domain)
-    columns = history_columns(group_by, metrics or SHOWN_BY_DEFAULT, zone)
+    columns = history_columns(group_by, metrics or SHOWN_BY_DEFAULT, zone) + _conditions_column(rows)
     below = [BELOW, *(_legend(rows) if group_by == "identity" else ())]
     emit(rows, columns, format_, f"no runs of route {route} in this window", "\n".join(below))
 
@@ -168,6 +172,12 @@ def history_columns(group_by: str, metrics: Sequence[str], zone: str) -> list[Co
         Column("source", lambda row: row["source"] or "none", once=True),
         _last_column(group_by),
     ]
+
+
+def _conditions_column(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """What tells rows of one domain apart that are not comparable; none where all are."""
+    telling = telling_conditions(rows)
+    return [Column("conditions", lambda row: conditions_text(row, telling.get(row["domain"], ())))] if telling else []
 
 
 def _bucket_columns(group_by: str, zone: str) -> list[Column]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Double, Integer, and_, case, cast, func, literal_column, select
 
 from monitor.core.contexts import EDGES_TOKENS, HISTORY_METRICS, edges_of
-from monitor.store.history import WORK_MEMORY, bucket_column
-from monitor.store.schema import runs, samples
+from monitor.store.history import POOLED_BY, WORK_MEMORY, bucket_column, conditions_of
+from monitor.store.schema import identities, runs, samples
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,7 +32,9 @@ def history_by_context(
     """
     connection.execute(select(func.set_config("work_mem", WORK_MEMORY, True)))
     statement = _statement(route, domain, since, until, bucket_column(group_by, zone))
-    return [_document(row, group_by) for row in connection.execute(statement)]
+    found = connection.execute(statement).all()
+    conditions = conditions_of(connection, found)
+    return [_document(row, group_by, conditions[row.conditions]) for row in found]
 
 
 def _statement(
@@ -47,9 +49,8 @@ def _statement(
         select(
             bucket.label("bucket"),
             cast(context, Integer).label("context"),
-            c.domain,
-            c.source,
-            c.k,
+            *POOLED_BY,
+            func.min(c.id).label("first_id"),
             func.min(c.started_at).label("first_at"),
             func.max(c.started_at).label("last_at"),
             func.count(c.id.distinct()).label("runs"),
@@ -61,10 +62,12 @@ def _statement(
             case((c.source != "stream", func.least(1.0, steps / func.nullif(decode_steps, 0)))).label("coverage"),
             *(func.sum(column).label(column.name) for column in (s.steps, s.drafted, s.accepted)),
         )
+        .select_from(runs)
+        .join(identities, identities.c.id == c.identity_id)
         .join(samples, and_(s.run_id == c.id, s.invalid_reason.is_(None), s.prompt_tokens.is_not(None)))
         .where(c.route == route, c.valid)
-        .group_by("bucket", "context", c.domain, c.source, c.k)
-        .order_by(literal_column("first_at"), c.domain, literal_column("context"))
+        .group_by("bucket", "context", *POOLED_BY)
+        .order_by(literal_column("first_at"), c.domain, literal_column("context"), literal_column("first_id"))
     )
     if domain is not None:
         statement = statement.where(c.domain == domain)
@@ -79,7 +82,7 @@ def _sum(column: ColumnElement[Any]) -> ColumnElement[Any]:
     return cast(func.sum(column), Double)
 
 
-def _document(row: Row[Any], group_by: str) -> dict[str, Any]:
+def _document(row: Row[Any], group_by: str, conditions: dict[str, Any]) -> dict[str, Any]:
     low, high = edges_of(row.context)
     return {
         "bucket": row.bucket.isoformat() if hasattr(row.bucket, "isoformat") else row.bucket,
@@ -89,6 +92,9 @@ def _document(row: Row[Any], group_by: str) -> dict[str, Any]:
         "domain": row.domain,
         "source": row.source,
         "k": row.k,
+        "method": row.method,
+        "drafter": row.drafter,
+        **conditions,
         "first_at": row.first_at.isoformat(),
         "last_at": row.last_at.isoformat(),
         "runs": row.runs,

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Double, case, cast, func, literal_column, select
+from sqlalchemy import ColumnElement, Double, case, cast, func, literal_column, select
 
 from monitor.core.figures import HISTORY_METRICS
 from monitor.store.events import mark_events
 from monitor.store.schema import identities, runs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
-    from sqlalchemy import ColumnElement, Connection, Select
+    from sqlalchemy import Connection, Row, Select
 
+POOLED_BY: tuple[ColumnElement[Any], ...] = (
+    runs.c.domain,
+    runs.c.source,
+    runs.c.k,
+    runs.c.conditions,
+    identities.c.document["method"].astext.label("method"),
+    identities.c.document["drafter"].astext.label("drafter"),
+)
+"""Runs that differ in one of these are not comparable, and so in no figure together."""
 WORK_MEMORY = "32MB"
 """For the transaction that asks: with Postgres' default of 4 MB a year of one route is sorted on disk, not hashed."""
 
@@ -29,7 +39,8 @@ def history(
     group_by: str = "run",
     zone: str = "UTC",
 ) -> list[dict[str, Any]]:
-    """Rows oldest first, one per bucket, domain, source and K: figures of different sources or K are never pooled.
+    """Rows oldest first, one per bucket, domain and whatever else makes runs comparable, which is never pooled over:
+    source, K, prompt set, concurrency, sampling with its cache pass, method and drafter.
 
     Counts are pooled over the valid runs of a bucket (token-weighted); prompt means and times are averages over runs.
     Of what was judged a bucket has the geometric mean over its runs, unless several baselines or metrics judged them.
@@ -37,7 +48,9 @@ def history(
     """
     connection.execute(select(func.set_config("work_mem", WORK_MEMORY, True)))
     statement = history_statement(route, domain, since, until, group_by, zone)
-    rows = [_document(row, group_by) for row in connection.execute(statement)]
+    found = connection.execute(statement).all()
+    conditions = conditions_of(connection, found)
+    rows = [_document(row, group_by, conditions[row.conditions]) for row in found]
     if group_by == "identity":
         _name_identities(connection, rows)
     if group_by == "run":
@@ -53,18 +66,16 @@ def history_statement(
     group_by: str,
     zone: str,
 ) -> Select[Any]:
-    """Guarantee: reads only ix_runs_route_started_at (its plan is tested), so 90 days cost one index range."""
+    """Guarantee: of runs it reads only ix_runs_route_started_at (its plan is tested): 90 days are one index range."""
     c = runs.c
     bucket = bucket_column(group_by, zone)
-    keys = [bucket, c.domain, c.source, c.k]
     steps, accepted, decode_steps = _sum(c.steps), _sum(c.accepted), _sum(c.decode_steps)
     accepted_of_drafted = _sum(c.accepted, c.drafted.is_not(None))
     statement = (
         select(
             bucket.label("bucket"),
-            c.domain,
-            c.source,
-            c.k,
+            *POOLED_BY,
+            func.min(c.id).label("first_id"),
             func.min(c.started_at).label("first_at"),
             func.max(c.started_at).label("last_at"),
             _only(c.identity_id).label("identity_id"),
@@ -83,9 +94,10 @@ def history_statement(
             func.exp(func.avg(func.ln(c.baseline_value))).label("baseline_value"),
             func.exp(func.avg(func.ln(1 + c.change))).label("ratio"),
         )
+        .join(identities, identities.c.id == c.identity_id)
         .where(c.route == route)
-        .group_by(*keys)
-        .order_by(literal_column("first_at"), c.domain)
+        .group_by(bucket, *POOLED_BY)
+        .order_by(literal_column("first_at"), c.domain, literal_column("first_id"))
     )
     if domain is not None:
         statement = statement.where(c.domain == domain)
@@ -115,6 +127,21 @@ def bucket_column(group_by: str, zone: str) -> ColumnElement[Any]:
     return func.date_trunc(group_by, runs.c.started_at, zone)
 
 
+def conditions_of(connection: Connection, rows: Iterable[Row[Any]]) -> dict[str, dict[str, Any]]:
+    """What the `conditions` of pooled rows stand for, looked up at one run of each, their `first_id`."""
+    c = runs.c
+    shown = select(c.conditions, c.prompt_set_hash, c.concurrency, c.sampling)
+    wanted = {row.conditions: row.first_id for row in rows}
+    return {
+        row.conditions: {
+            "prompt_set_hash": row.prompt_set_hash,
+            "concurrency": row.concurrency,
+            "sampling": row.sampling,
+        }
+        for row in connection.execute(shown.where(c.id.in_(wanted.values())))
+    }
+
+
 def _name_identities(connection: Connection, rows: list[dict[str, Any]]) -> None:
     statement = select(identities.c.id, identities.c.document)
     wanted = statement.where(identities.c.id.in_({row["bucket"] for row in rows}))
@@ -123,13 +150,16 @@ def _name_identities(connection: Connection, rows: list[dict[str, Any]]) -> None
         row["identity"] = documents[row["bucket"]]
 
 
-def _document(row: Any, group_by: str) -> dict[str, Any]:
+def _document(row: Any, group_by: str, conditions: dict[str, Any]) -> dict[str, Any]:
     return {
         "bucket": row.bucket.isoformat() if hasattr(row.bucket, "isoformat") else row.bucket,
         "group_by": group_by,
         "domain": row.domain,
         "source": row.source,
         "k": row.k,
+        "method": row.method,
+        "drafter": row.drafter,
+        **conditions,
         "first_at": row.first_at.isoformat(),
         "last_at": row.last_at.isoformat(),
         "identity_id": row.identity_id,

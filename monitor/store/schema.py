@@ -10,6 +10,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Computed,
     DateTime,
     Double,
     ForeignKey,
@@ -115,6 +116,14 @@ runs = Table(
     Column("regime", JSONB, nullable=False),
     Column("warnings", JSONB, nullable=False),
     Column("acceptance_by_source", JSONB, nullable=False, server_default=text("'{}'")),
+    Column(
+        "conditions",
+        Text,
+        Computed(
+            "md5(prompt_set_hash || ' '::text || concurrency::text || ' '::text || sampling::text)", persisted=True
+        ),
+        nullable=False,
+    ),
 )
 HISTORY_COLUMNS = (
     "id",
@@ -136,6 +145,7 @@ HISTORY_COLUMNS = (
     "baseline_id",
     "baseline_value",
     "change",
+    "conditions",
 )
 Index(
     "ix_runs_route_started_at",

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.core.judge import Line, judge_run
-from monitor.core.records import Counts, Source
+from monitor.core.records import Counts, Sampling, Source
 from monitor.store import baselines, identities, incidents, runs
 from monitor.store.contexts import history_by_context
 from monitor.store.history import history, history_statement
@@ -50,6 +50,11 @@ def test_by_run_each_run_is_a_row_with_its_own_figures(connection: Connection) -
         "domain": "coding",
         "source": "request",
         "k": 3,
+        "method": None,
+        "drafter": "org/drafter",
+        "prompt_set_hash": "set-1",
+        "concurrency": 4,
+        "sampling": Sampling().as_dict(),
         "first_at": "2026-03-02T10:00:00+00:00",
         "last_at": "2026-03-02T10:00:00+00:00",
         "identity_id": identities.store_identity(connection, IDENTITY, START),
@@ -154,6 +159,39 @@ def test_figures_of_different_sources_or_k_are_never_pooled(connection: Connecti
         ("stream", 3, 2.0, 1),
         ("request", 5, 3.6, 1),
     ]
+
+
+NOT_COMPARABLE: dict[str, dict[str, Any]] = {
+    "prompt_set_hash": {"prompt_set_hash": "set-2"},
+    "concurrency": {"concurrency": 16},
+    "sampling": {"sampling": Sampling(temperature=0.7)},
+    "cache pass": {"sampling": Sampling(cache="warm")},
+    "method": {"identity": replace(IDENTITY, method="eagle")},
+    "drafter": {"identity": replace(IDENTITY, drafter="org/other")},
+}
+
+
+@pytest.mark.parametrize("changes", NOT_COMPARABLE.values(), ids=NOT_COMPARABLE)
+def test_runs_that_are_not_comparable_are_never_pooled(connection: Connection, changes: dict[str, Any]) -> None:
+    stored(connection, 2.4)
+    stored(connection, 2.0, START + HOUR, **changes)
+    stored(connection, 2.6, START + 2 * HOUR)
+    usual, other = history(connection, ROUTE, group_by="week")
+    assert (usual["acceptance_length"], usual["runs_total"]) == (2.5, 2)
+    assert (other["acceptance_length"], other["runs_total"]) == (2.0, 1)
+    names = ("method", "drafter", "prompt_set_hash", "concurrency", "sampling")
+    assert len({name for name in names if usual[name] != other[name]}) == 1
+    by_context = history_by_context(connection, ROUTE, group_by="week")
+    assert [(row["acceptance_length"], row["runs"]) for row in by_context] == [(2.5, 2), (2.0, 1)]
+    assert [{name: row[name] for name in names} for row in by_context] == [
+        {name: row[name] for name in names} for row in (usual, other)
+    ]
+
+
+def test_an_engine_of_another_version_is_pooled_with_the_one_before(connection: Connection) -> None:
+    stored(connection, 2.4)
+    stored(connection, 2.6, START + HOUR, identity=replace(IDENTITY, version="0.30.0"))
+    assert shown(connection, "acceptance_length", "identity_id", group_by="day") == [(2.5, None)]
 
 
 def test_a_source_that_sees_only_steps_with_drafts_claims_no_coverage(connection: Connection) -> None:
@@ -290,9 +328,10 @@ def ninety_days(database: Database) -> Database:
 
 
 def nodes(plan: dict[str, Any]) -> list[tuple[str, str | None]]:
-    """(kind, index) of every node of a plan."""
+    """(kind, index) of every node of a plan but those that read the identities, of which there are few."""
     below = [node for child in plan.get("Plans", ()) for node in nodes(child)]
-    return [(plan["Node Type"], plan.get("Index Name")), *below]
+    own = [] if plan.get("Relation Name") == "identities" else [(plan["Node Type"], plan.get("Index Name"))]
+    return own + below
 
 
 def plan_of(database: Database, statement: Select[Any]) -> list[tuple[str, str | None]]:

@@ -179,6 +179,18 @@ def test_history_says_once_what_is_the_same_and_shows_the_change_from_the_baseli
     assert shown[5][-4:] == ["2.32", "2.40", "(1)", "-3.3%"]
 
 
+def test_history_says_what_tells_rows_apart_that_are_not_comparable(database: Database) -> None:
+    with database.transaction() as connection:
+        runs.store_run(connection, "one", make_run(2.4))
+        runs.store_run(connection, "two", make_run(2.0, sampling=Sampling(cache="warm"), concurrency=16))
+    shown = specwatch(database, "history", ROUTE, "--group-by", "week").stdout.splitlines()
+    assert shown[2].split()[-2:] == ["valid", "conditions"]
+    assert [(line.split()[1], line.split("1/1")[1].strip()) for line in shown[4:6]] == [
+        ("2.40", "concurrency 4, cache cold"),
+        ("2.00", "concurrency 16, cache warm"),
+    ]
+
+
 def test_run_show_has_the_biggest_fall_first(database: Database) -> None:
     run_id = judged_run(database)
     shown = specwatch(database, "run", "show", str(run_id)).stdout
