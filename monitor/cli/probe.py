@@ -13,9 +13,8 @@ from monitor.cli.probe_options import ProbeOptions, probe_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.progress import Progress
-
     from monitor.cli.context import Context
+    from monitor.cli.progress import Progress
     from monitor.core.records import Run
     from monitor.prompts.sets import PromptSet
 
@@ -44,12 +43,10 @@ def _replayed(options: ProbeOptions, sets: Sequence[PromptSet]) -> list[Run]:
     """The runs of all domains one after the other, with progress on stderr; a replica that is gone ends it early."""
     import asyncio
 
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from monitor.cli.progress import shown_progress
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    total = sum(len(prompt_set.prompts[: options.prompts]) for prompt_set in sets)
+    with shown_progress(total, "prompts") as progress:
         return asyncio.run(_replay_all(options, sets, progress))
 
 
@@ -66,7 +63,6 @@ async def _replay_all(options: ProbeOptions, sets: Sequence[PromptSet], progress
     if options.data_parallel_rank is not None and not isinstance(engine, VllmEngine):
         raise click.UsageError("--data-parallel-rank is for vLLM, which this server is not")
     for prompt_set in sets:
-        task = progress.add_task(prompt_set.domain, total=len(prompt_set.prompts[: options.prompts]))
         run = await replay(
             target,
             engine,
@@ -78,12 +74,13 @@ async def _replay_all(options: ProbeOptions, sets: Sequence[PromptSet], progress
             declared_identity=options.declared(),
             limit=options.prompts,
             min_prompts=MIN_SHARED_PROMPTS if options.save else 1,  # what is kept may become a baseline
-            on_sample=lambda _, task=task: progress.advance(task),  # type: ignore[misc]
+            on_sample=progress.sample_done,
         )
         assert isinstance(run, Run)  # without max_waiting nobody stands aside
         runs.append(run)
         if run.invalid_reason in GONE:
             break
+        progress.part_done(prompt_set.domain)
     return runs
 
 

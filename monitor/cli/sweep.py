@@ -14,7 +14,7 @@ import click
 from monitor.cli.curves import show_sweeps
 from monitor.cli.output import format_option
 from monitor.cli.parameters import chosen_sets, engine_option, server_url
-from monitor.cli.sweep_progress import shown_progress
+from monitor.cli.progress import shown_progress
 from monitor.cli.sweep_servers import measured, named, of_route
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def sweep(
         start_seconds=start_timeout,
     )
     plan = Plan(_prompts(domains), sampling, concurrencies, prompts, repeats, gpus=gpus)
-    with shown_progress(plan.sent_to_each() * servers.number) as progress:
+    with shown_progress(plan.sent_to_each() * servers.number, "requests") as progress:
         found = measured(plan, servers, progress)
     if save:
         _save(context, found, route)

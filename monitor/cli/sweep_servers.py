@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from monitor.cli.context import Context
-    from monitor.cli.sweep_progress import SweepProgress
+    from monitor.cli.progress import Progress
     from monitor.core.records import Sampling
     from monitor.core.sweep import Sweep
     from monitor.probing.client import Target
@@ -75,7 +75,7 @@ def of_route(context: Context, name: str, sampling: Sampling) -> tuple[Servers, 
     return Servers(twin, (replica,), None, (), (), Path(), 0, route.engine), asked
 
 
-def measured(plan: Plan, servers: Servers, progress: SweepProgress) -> list[Sweep]:
+def measured(plan: Plan, servers: Servers, progress: Progress) -> list[Sweep]:
     """The curve of each speculative server. Raises TargetError, UsageError."""
     from monitor.probing.sweep import Contender
 
@@ -87,7 +87,7 @@ def measured(plan: Plan, servers: Servers, progress: SweepProgress) -> list[Swee
     return asyncio.run(_side_by_side(servers.engine, plan, contenders, progress))
 
 
-async def _side_by_side(engine: str, plan: Plan, contenders: list[Contender], progress: SweepProgress) -> list[Sweep]:
+async def _side_by_side(engine: str, plan: Plan, contenders: list[Contender], progress: Progress) -> list[Sweep]:
     from monitor.engines.registry import ENGINES
     from monitor.errors import UsageError
     from monitor.probing.recognise import AUTO
@@ -115,7 +115,7 @@ async def _common_engine(targets: Sequence[Target]) -> str:
     return found[targets[0].replica]
 
 
-async def _in_turn(plan: Plan, servers: Servers, progress: SweepProgress) -> list[Sweep]:
+async def _in_turn(plan: Plan, servers: Servers, progress: Progress) -> list[Sweep]:
     """Starts the plain server, then one for each config, one at a time."""
     from monitor.engines.registry import ENGINES
     from monitor.probing.client import Target

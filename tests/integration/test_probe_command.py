@@ -101,8 +101,18 @@ def test_invalid_prompts_are_counted_and_the_first_is_explained(server, url):
     assert "warning: math: 1 of 3 prompts are invalid, the first cut_off: http://127.0.0.1" in result.stderr
 
 
+def test_where_no_terminal_is_each_domain_that_is_done_is_a_line_on_stderr(url):
+    result = probe(url, "--prompts", "3", "--domain", "math", "--domain", "coding", "--format", "json")
+    assert [line.partition(" in ")[0] for line in result.stderr.splitlines()] == [
+        "math is measured: 3 of 6 prompts",
+        "coding is measured: 6 of 6 prompts",
+    ]
+    assert len(json.loads(result.stdout)["domains"]) == 2
+
+
 def test_nothing_measured_exits_with_13_and_one_message():
     result = probe("http://127.0.0.1:9", "--domain", "math")
+    assert result.stderr == ""
     assert isinstance(result.exception, TargetError)
     assert (result.exception.exit_code, result.exception.reason) == (13, "unreachable")
     assert result.stdout == ""
