@@ -81,7 +81,7 @@ class Observation:
     """What a look at the replica shows. `model` is the name to put into requests.
 
     `speculates` is None when the replica does not show whether speculation is on. `notes`: what a reader of any figure
-    from this replica must know, each as one sentence.
+    from this replica must know, each as one sentence; `cold_notes`: the same, of cold runs alone.
     """
 
     model: str
@@ -89,6 +89,7 @@ class Observation:
     load: Load = field(default_factory=Load)
     speculates: bool | None = None
     notes: tuple[str, ...] = ()
+    cold_notes: tuple[str, ...] = ()
 
 
 class Replica(Protocol):

@@ -49,7 +49,7 @@ class OpenAIEngine:
         identity = Identity(
             model=text(card.get("id")), root=text(card.get("root")), max_model_len=whole(card.get("max_model_len"))
         )
-        return Observation(model=str(card["id"]), identity=identity, notes=(self.cache_salt_advice,))
+        return Observation(model=str(card["id"]), identity=identity, cold_notes=(self.cache_salt_advice,))
 
     async def speculates(self, replica: Replica) -> bool | None:
         """See `Engine.speculates`: not shown."""

@@ -50,8 +50,13 @@ class TgiEngine(OpenAIEngine):
             max_model_len=whole(info.get("max_total_tokens")),
         )
         metrics = await _metrics(replica)
-        notes = (self.cache_salt_advice,)
-        return Observation(str(card["id"]), identity, load_of(metrics), speculates(metrics), notes)
+        return Observation(
+            str(card["id"]),
+            identity,
+            load_of(metrics),
+            speculates(metrics),
+            cold_notes=(self.cache_salt_advice,),
+        )
 
     async def speculates(self, replica: Replica) -> bool | None:
         """See `Engine.speculates`."""

@@ -294,9 +294,14 @@ class _Replaying:
             plain=self._plan.plain,
             max_contamination_ratio=self._plan.max_contamination_ratio,
             chunks_are_steps=self._engine.chunks_are_steps,
-            notes=self._look.notes if self._look else (),
+            notes=self._notes(),
             counted=self.counted,
         )
+
+    def _notes(self) -> tuple[str, ...]:
+        if self._look is None:
+            return ()
+        return self._look.notes + (self._look.cold_notes if self._plan.sampling.cache == "cold" else ())
 
     def regime(self) -> Regime:
         return self._load.regime() if self._load else Regime()

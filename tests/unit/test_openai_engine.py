@@ -42,7 +42,10 @@ def test_only_the_models_are_observed():
     look = now(ENGINE.observe(SERVER, None, Identity()))
     assert (look.model, look.identity, look.load) == ("chat", Identity(model="chat"), Load())
     assert look.speculates is None
-    assert look.notes == ("this server has no cache_salt: a cold run may meet what an earlier one left in its cache",)
+    assert (look.notes, look.cold_notes) == (
+        (),
+        ("this server has no cache_salt: a cold run may meet what an earlier one left in its cache",),
+    )
 
 
 def test_there_are_no_counters_that_could_be_read():
