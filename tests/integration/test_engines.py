@@ -142,6 +142,45 @@ async def test_a_named_engine_is_not_looked_up():
     assert (run.identity.engine, run.samples[0].source) == (None, "stream")
 
 
+async def test_of_cold_runs_alone_it_is_said_that_no_salt_keeps_them_apart():
+    advice = "this server has no cache_salt: a cold run may meet what an earlier one left in its cache"
+    for engine in ("openai", "tgi"):
+        cold, warm = [
+            await run_of(EngineServer(engine), sampling=Sampling(max_tokens=16, cache=cache))
+            for cache in ("cold", "warm")
+        ]
+        assert advice in cold.warnings
+        assert set(cold.warnings) - set(warm.warnings) == {advice}
+
+
+@pytest.mark.parametrize("answer", [None, b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"])
+async def test_a_server_that_cannot_be_looked_at_is_not_asked_twice(monkeypatch, answer):
+    monkeypatch.setattr("monitor.probing.client.LOOKUP_SECONDS", 0.2)
+    asked: list[bytes] = []
+    left = asyncio.Semaphore(0)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answer or b"")
+        await reader.read()  # until we have hung up
+        writer.close()
+        await writer.wait_closed()
+        left.release()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        target = Target(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}")
+        engine = await engine_at(target, "auto")
+        run = await replay(target, engine, prompt_set(3), route="r", sampling=Sampling(max_tokens=16))
+        assert isinstance(run, Run)
+        assert run.invalid_reason == ("no_answer" if answer is None else "not_openai")
+        assert len(asked) == 1
+        await left.acquire()
+        again = await replay(target, engine, prompt_set(3), route="r", sampling=Sampling(max_tokens=16))
+        assert isinstance(again, Run)
+        assert (again.invalid_reason, len(asked)) == (run.invalid_reason, 2)
+        await left.acquire()
+
+
 async def test_the_shell_names_the_engine_that_it_found():
     async with serving(EngineServer("sglang")) as url:
         arguments = ["probe", url, "--domain", "math", "--prompts", "2", "--format", "json"]
