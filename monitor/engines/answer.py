@@ -16,13 +16,14 @@ class Answer:
     """What one request was answered, complete or as far as it came.
 
     `chunk_tokens` and `chunk_seconds` (since the request was sent) are those of chunks with at least one token.
-    `uncounted_chunks` had text but neither token ids nor usage.
+    `counted_tokens`: of all of them together. `uncounted_chunks` had text but neither token ids nor usage.
     """
 
     text: str = ""
     chunk_tokens: list[int] = field(default_factory=list)
     chunk_seconds: list[float] = field(default_factory=list)
     token_ids: list[int] | None = field(default_factory=list)
+    counted_tokens: int = 0
     uncounted_chunks: int = 0
     reported_tokens: int | None = None
     prompt_tokens: int | None = None
@@ -32,10 +33,6 @@ class Answer:
     fingerprint: str | None = None
     request_counts: RequestCounts | None = None
     draft_totals: list[DraftTotals] = field(default_factory=list)
-
-    @property
-    def counted_tokens(self) -> int:
-        return sum(self.chunk_tokens)
 
     @property
     def completion_tokens(self) -> int:
@@ -57,6 +54,7 @@ class Answer:
         tokens = self._tokens_of(chunk)
         if tokens:
             self.chunk_tokens.append(tokens)
+            self.counted_tokens += tokens
             self.chunk_seconds.append(seconds)
         self.text += chunk.text
         self.reported_tokens = _newer(chunk.completion_tokens, self.reported_tokens)

@@ -43,6 +43,19 @@ class TestAnswer:
             answer.add(seconds, Chunk(text="x" if total else "", completion_tokens=total))
         assert (answer.chunk_tokens, answer.chunk_seconds, answer.token_ids) == ([1, 3], [0.2, 0.3], None)
 
+    def test_a_chunk_more_does_not_look_at_those_before_it(self):
+        looks = []
+
+        class Watched(list[int]):
+            def __iter__(self):
+                looks.append(len(self))
+                return super().__iter__()
+
+        answer = Answer(chunk_tokens=Watched())
+        for total in range(1, 201):
+            answer.add(total / 100, Chunk(text="x", completion_tokens=total))
+        assert (answer.counted_tokens, len(answer.chunk_tokens), looks) == (200, 200, [])
+
     def test_text_without_ids_or_usage_is_remembered_as_uncounted(self):
         answer = Answer()
         answer.add(0.1, Chunk(text="x"))
