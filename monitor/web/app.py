@@ -30,10 +30,12 @@ def build_app(
     counters: Callable[[], dict[str, float]],
     routes: Sequence[ConfiguredRoute],
     api: Sequence[Route] = (),
+    heartbeat: Callable[[], str | None] = lambda: None,
 ) -> Starlette:
     """`problems`: why this process cannot do its work now, empty when it can. `counters`: its own counts.
 
     `routes`: the routes that are configured. `api`: further paths, each kept in a module of its own.
+    `heartbeat`: why the dead-man's switch is not called; it makes nobody unready, since others cannot do better.
     """
 
     async def healthz(_: Request) -> Response:
@@ -45,7 +47,7 @@ def build_app(
             await asyncio.to_thread(database.check_server)
         except StoreError as error:
             found = [*found, str(error)]
-        body = {"ready": not found, "problems": found}
+        body = {"ready": not found, "problems": found, "heartbeat": heartbeat()}
         return JSONResponse(body, status_code=503 if found else 200)
 
     async def metrics_page(_: Request) -> Response:

@@ -30,7 +30,7 @@ async def client(database: Database) -> AsyncIterator[httpx.AsyncClient]:
 async def test_a_ready_service_says_so(client: httpx.AsyncClient) -> None:
     assert (await client.get("/healthz")).text == "alive\n"
     answer = await client.get("/readyz")
-    assert (answer.status_code, answer.json()) == (200, {"ready": True, "problems": []})
+    assert (answer.status_code, answer.json()) == (200, {"ready": True, "problems": [], "heartbeat": None})
 
 
 async def test_a_service_with_a_problem_is_alive_but_not_ready(database: Database) -> None:
@@ -88,3 +88,11 @@ async def test_the_link_of_a_message_leads_to_its_incident(client: httpx.AsyncCl
     }
     missing = await client.get("/incidents/999")
     assert (missing.status_code, missing.text) == (404, "there is no incident 999\n")
+
+
+async def test_a_heartbeat_that_is_withheld_is_told_and_makes_nobody_unready(database: Database) -> None:
+    reason = "withheld: hook: a message waits since 2026-03-02 10:00:00+00:00"
+    transport = httpx.ASGITransport(build_app(database, list, dict, [], heartbeat=lambda: reason))
+    async with httpx.AsyncClient(transport=transport, base_url="http://specwatch") as client:
+        answer = await client.get("/readyz")
+    assert (answer.status_code, answer.json()["heartbeat"]) == (200, reason)
