@@ -9,10 +9,11 @@ import os
 from typing import TYPE_CHECKING
 
 from monitor.alerting.posting import Failure, Post, post
-from monitor.core.heartbeat import Probed, why_not_beating
+from monitor.core.heartbeat import Probed, Waiting, why_not_beating
 from monitor.errors import ConfigError, StoreError
 from monitor.service.complaint import Complaint
-from monitor.store.heartbeat import last_finished, oldest_waiting
+from monitor.store.heartbeat import last_finished
+from monitor.store.outbox import oldest_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,8 +88,9 @@ class HeartbeatCaller:
                 for route in self._config.routes
                 for domain in route.domains
             ]
-            waiting = oldest_waiting(connection)
-        return why_not_beating(probed, waiting, watched_since, self._now())
+            waiting = [Waiting(*one) for one in oldest_waiting(connection).items()]
+        oldest = min(waiting, key=lambda one: one.since, default=None)
+        return why_not_beating(probed, oldest, watched_since, self._now())
 
     async def _call(self) -> str | None:
         """What went wrong, or None; the address may be a secret and is not said."""

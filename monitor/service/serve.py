@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from monitor.config.routes import Route
     from monitor.core.bumps import Announced
     from monitor.core.records import Run
+    from monitor.core.tally import Tally
     from monitor.prompts.sets import PromptSet
     from monitor.service.case import Recorded
     from monitor.store.database import Database
@@ -183,7 +184,13 @@ class Service:
         api = bump_api(self.database, self.config.routes, self.config.api_tokens, self._announce)
         settings = uvicorn.Config(
             build_app(
-                self.database, self._problems, self._counted, self.config.routes, api, lambda: self.heartbeat.trouble
+                self.database,
+                self._problems,
+                self._counted,
+                self.config.routes,
+                api,
+                heartbeat=lambda: self.heartbeat.trouble,
+                receivers=tuple(self.sender.receivers),
             ),
             log_level="warning",
             access_log=False,
@@ -205,14 +212,16 @@ class Service:
     def _problems(self) -> list[str]:
         return [] if not self.stopping.is_set() else ["stopping"]
 
-    def _counted(self) -> dict[str, float]:
+    def _counted(self) -> dict[str, float | Tally]:
         return {
             **self.counters,
             "slots_left_out": self.scheduler.left_out,
             "errors": self.worker.errors,
             "heartbeats": self.heartbeat.calls,
-            "delivery_attempts": self.sender.sent_total + self.sender.failed_total,
-            "delivery_failures": self.sender.failed_total,
+            "delivery_attempts": self.sender.attempts,
+            "delivery_failures": self.sender.failures,
+            "delivery_pauses": self.sender.pauses,
+            "deliveries_given_up": self.sender.given_up,
         }
 
     def _recorded(self, run: Run, recorded: Recorded) -> None:
