@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.layout import links
-from monitor.alerting.posting import Arrival, Failure, cause
+from monitor.alerting.posting import Arrival, Failure, Why, cause
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
@@ -100,15 +100,20 @@ def _failure(where: str, error: Exception) -> Failure:
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         codes = {code for code, _ in error.recipients.values()}
         listed = ", ".join(map(str, sorted(codes)))
-        return Failure(f"{where}: every recipient is refused (SMTP {listed})", min(codes) >= PERMANENT)
+        return _answered(min(codes), f"{where}: every recipient is refused (SMTP {listed})")
     if isinstance(error, smtplib.SMTPAuthenticationError):
-        return Failure(f"{where}: user or password is refused (SMTP {error.smtp_code})", error.smtp_code >= PERMANENT)
+        return _answered(error.smtp_code, f"{where}: user or password is refused (SMTP {error.smtp_code})")
     if isinstance(error, smtplib.SMTPResponseException):
-        return Failure(f"{where}: SMTP {error.smtp_code}", error.smtp_code >= PERMANENT)
+        return _answered(error.smtp_code, f"{where}: SMTP {error.smtp_code}")
     if isinstance(error, smtplib.SMTPNotSupportedError):
-        return Failure(f"{where}: it does not offer the STARTTLS or the login that the settings ask for", final=True)
+        return _answered(PERMANENT, f"{where}: it does not offer the STARTTLS or the login that the settings ask for")
     if isinstance(error, smtplib.SMTPServerDisconnected):
         return Failure(f"{where}: it closed the connection")
     if isinstance(error, TimeoutError):
-        return Failure(f"{where}: no answer within the time allowed")
+        return Failure(f"{where}: no answer within the time allowed", why=Why.NO_ANSWER)
     return Failure(f"{where}: {cause(error)}")
+
+
+def _answered(code: int, error: str) -> Failure:
+    final = code >= PERMANENT
+    return Failure(error, final, why=Why.REFUSED if final else Why.ERROR)

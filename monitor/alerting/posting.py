@@ -13,6 +13,7 @@ import ssl
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 NEVER_SUCCEEDS = frozenset({400, 401, 403, 404, 405, 410, 413, 415, 422})
 """Answers that the same message will get again: the delivery is parked as dead and shown, not repeated."""
+TOO_MANY = 429
 LONGEST_PAUSE_SECONDS = 86_400.0
 """A receiver that asks for a longer pause is tried again after a day all the same."""
 
@@ -34,6 +36,19 @@ class Arrival:
     answer: str
 
 
+class Why(StrEnum):
+    """What failed deliveries are counted by; the few things that call for different acts."""
+
+    UNREACHABLE = "unreachable"
+    NO_ANSWER = "no_answer"
+    THROTTLED = "throttled"
+    ERROR = "error"
+    REFUSED = "refused"
+    SECRET = "secret"  # noqa: S105  (a word of the metrics, and none itself)
+    MISTAKE = "mistake"
+    REMOVED = "removed"
+
+
 @dataclass(frozen=True)
 class Failure:
     """Why a delivery did not arrive; `retry_after_seconds` when the receiver asked for a pause, `final` when never."""
@@ -41,6 +56,7 @@ class Failure:
     error: str
     final: bool = False
     retry_after_seconds: float | None = None
+    why: Why = field(default=Why.UNREACHABLE, kw_only=True, compare=False)
 
 
 @dataclass(frozen=True)
@@ -62,14 +78,16 @@ async def post(request: Post, timeout_seconds: float) -> Arrival | Failure:
         async with asyncio.timeout(timeout_seconds), client:
             response = await client.post(request.url, content=request.body, headers=headers)
     except TimeoutError:
-        return Failure(f"{host}: no answer within {timeout_seconds:g} s")
+        return Failure(f"{host}: no answer within {timeout_seconds:g} s", why=Why.NO_ANSWER)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return Failure(f"{host}: {cause(error)}")
+        late = isinstance(error, httpx.TimeoutException)
+        return Failure(f"{host}: {cause(error)}", why=Why.NO_ANSWER if late else Why.UNREACHABLE)
     answer = f"{host}: HTTP {response.status_code}"
     if response.is_success:
         return Arrival(answer)
     final = response.status_code in NEVER_SUCCEEDS
-    return Failure(answer, final, retry_after(response.headers.get("Retry-After")))
+    why = Why.REFUSED if final else Why.THROTTLED if response.status_code == TOO_MANY else Why.ERROR
+    return Failure(answer, final, retry_after(response.headers.get("Retry-After")), why=why)
 
 
 @functools.cache

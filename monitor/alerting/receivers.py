@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from monitor.alerting import alertmanager, mail, pagerduty, slack, teams
-from monitor.alerting.posting import Arrival, Failure, Post, host_of, post
+from monitor.alerting.posting import Arrival, Failure, Post, Why, host_of, post
 from monitor.alerting.signing import signed_headers
 from monitor.config.receivers import Alertmanager, Email, Log, PagerDuty, Slack, Teams, Webhook
 from monitor.core.incidents import SEVERITIES
@@ -73,7 +73,7 @@ class _PostingReceiver(abc.ABC):
         try:
             request = self.request(delivery)
         except ConfigError as error:
-            return Failure(str(error))
+            return Failure(str(error), why=Why.SECRET)
         return await post(request, self.settings.timeout.total_seconds())
 
     @abc.abstractmethod
@@ -127,7 +127,7 @@ class AlertmanagerReceiver:
         try:
             headers = {name: _revealed(value) for name, value in self.settings.headers.items()}
         except ConfigError as error:
-            return Failure(str(error))
+            return Failure(str(error), why=Why.SECRET)
         posts = [Post(f"{url}/api/v2/alerts", _encoded(alerts), headers) for url in self.settings.urls]
         seconds = self.settings.timeout.total_seconds()
         answers = await asyncio.gather(*(post(request, seconds) for request in posts))
@@ -141,7 +141,9 @@ def _of_peers(answers: Sequence[Arrival | Failure]) -> Arrival | Failure:
     if arrivals:
         return Arrival(said)
     pauses = [failure.retry_after_seconds for failure in failures if failure.retry_after_seconds is not None]
-    return Failure(said, all(failure.final for failure in failures), max(pauses, default=None))
+    final = all(failure.final for failure in failures)
+    why = next(failure.why for failure in failures if final or not failure.final)
+    return Failure(said, final, max(pauses, default=None), why=why)
 
 
 class PagerDutyReceiver(_PostingReceiver):
@@ -196,9 +198,9 @@ class EmailReceiver:
                     mail.handed_over, message, settings.host, settings.port, settings.security, credentials, seconds
                 )
         except ConfigError as error:
-            return Failure(str(error))
+            return Failure(str(error), why=Why.SECRET)
         except TimeoutError:
-            return Failure(f"{settings.host}:{settings.port}: no answer within {seconds:g} s")
+            return Failure(f"{settings.host}:{settings.port}: no answer within {seconds:g} s", why=Why.NO_ANSWER)
 
     def _credentials(self) -> tuple[str, str] | None:
         if self.settings.user is None or self.settings.password is None:

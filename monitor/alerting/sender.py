@@ -8,7 +8,8 @@ import random
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from monitor.alerting.posting import Arrival, Failure
+from monitor.alerting.posting import Arrival, Failure, Why
+from monitor.core.tally import Tally
 from monitor.store import outbox
 
 if TYPE_CHECKING:
@@ -38,14 +39,19 @@ def retry_delay_seconds(attempts: int, failure: Failure, jitter: float) -> float
 
 
 class Sender:
-    """Sends what is due, several receivers at once; safe beside other senders on the same database."""
+    """Sends what is due, several receivers at once; safe beside other senders on the same database.
+
+    Counts since it was made: attempts, those that failed, messages given up, and pauses that receivers asked for.
+    """
 
     def __init__(self, database: Database, receivers: Mapping[str, Receiver], now: Callable[[], datetime]) -> None:
         self.database = database
         self.receivers = receivers
         self.now = now
-        self.sent_total = 0
-        self.failed_total = 0
+        self.attempts = Tally({"receiver": receivers})
+        self.failures = Tally({"receiver": receivers, "reason": list(Why)})
+        self.given_up = Tally({"receiver": receivers, "reason": list(Why)})
+        self.pauses = Tally({"receiver": receivers})
 
     async def send_due(self, limit: int = 50) -> int:
         """Sends every due delivery once; returns how many were tried."""
@@ -61,18 +67,24 @@ class Sender:
         receiver = self.receivers.get(delivery.receiver)
         if receiver is None:
             error = f"receiver {delivery.receiver} is no longer in alerting.yaml"
-            await asyncio.to_thread(self._mark_dead, delivery, error)
+            await self._give_up(delivery, Failure(error, why=Why.REMOVED))
             return
         answer = await self._attempt(receiver, delivery)
+        self.attempts.add(delivery.receiver)
         if isinstance(answer, Arrival):
-            self.sent_total += 1
             await asyncio.to_thread(self._mark_sent, delivery)
             return
-        self.failed_total += 1
+        self.failures.add(delivery.receiver, answer.why)
+        if answer.retry_after_seconds:
+            self.pauses.add(delivery.receiver)
         if answer.final or delivery.attempts >= GIVE_UP_AFTER_ATTEMPTS:
-            await asyncio.to_thread(self._mark_dead, delivery, answer.error)
+            await self._give_up(delivery, answer)
         else:
             await asyncio.to_thread(self._mark_retry, delivery, answer)
+
+    async def _give_up(self, delivery: Delivery, failure: Failure) -> None:
+        self.given_up.add(delivery.receiver, failure.why)
+        await asyncio.to_thread(self._mark_dead, delivery, failure.error)
 
     async def _attempt(self, receiver: Receiver, delivery: Delivery) -> Arrival | Failure:
         """What the receiver says; a receiver that breaks is a failed attempt and stops nobody else's message."""
@@ -80,10 +92,10 @@ class Sender:
             async with asyncio.timeout(LONGEST_SEND_SECONDS):
                 return await receiver.send(delivery)
         except TimeoutError:
-            return Failure(f"no answer within {LONGEST_SEND_SECONDS:g} s")
+            return Failure(f"no answer within {LONGEST_SEND_SECONDS:g} s", why=Why.NO_ANSWER)
         except Exception as error:
             logger.exception("receiver %s broke", delivery.receiver)
-            return Failure(f"{type(error).__name__} in Specwatch itself; its log has more")
+            return Failure(f"{type(error).__name__} in Specwatch itself; its log has more", why=Why.MISTAKE)
 
     def _mark_sent(self, delivery: Delivery) -> None:
         with self.database.transaction() as connection:

@@ -8,12 +8,14 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from monitor.config.limits import MAX_RUNS
 from monitor.config.receivers import Receiver, web_address
+from monitor.config.secrets import Secret
 from monitor.config.strict import Labels, Name, Names, StrictModel, Switch, Text, Whole, at_least_one
 from monitor.config.units import Duration, DurationOrOff, Floor, Ratio
 
 LONGEST_GATHERING = timedelta(hours=1)
 SHORTEST_REMINDER = timedelta(minutes=5)
 LONGEST_COOL_DOWN = timedelta(days=1)
+SHORTEST_BEAT, LONGEST_BEAT = timedelta(seconds=10), timedelta(hours=1)
 MOST_PERIODS = 100
 
 Severity = Literal["page", "warning"]
@@ -135,6 +137,25 @@ class Stale(StrictModel):
     )
 
 
+class Heartbeat(StrictModel):
+    """A dead-man's switch that is called while all is well: it alerts when the calls stay away."""
+
+    url: Secret = Field(
+        examples=[{"env": "HEARTBEAT_URL"}],
+        description="Where to POST; whoever knows the address can keep the switch quiet, so it is itself a secret.",
+    )
+    every: Duration = Field(
+        default=timedelta(minutes=1), description="Time between two calls, from ten seconds to an hour."
+    )
+
+    @field_validator("every")
+    @classmethod
+    def _a_beat(cls, duration: timedelta) -> timedelta:
+        if not SHORTEST_BEAT <= duration <= LONGEST_BEAT:
+            raise ValueError("a heartbeat is called every ten seconds to once an hour; write for example 1m")
+        return duration
+
+
 def _distinct_names(items: tuple[Rule, ...] | tuple[Receiver, ...]) -> tuple[Rule, ...] | tuple[Receiver, ...]:
     names = [item.name for item in items]
     for position, name in enumerate(names):
@@ -174,6 +195,10 @@ class Alerting(StrictModel):
         default=timedelta(hours=4),
         description="An open page of which nobody was told anything for this long, five minutes at least, is told "
         "again with today's figures, until it is acknowledged or over. Warnings are not. `off`: told once.",
+    )
+    heartbeat: Heartbeat | None = Field(
+        default=None,
+        description="A dead-man's switch, called while probes run on time and messages leave. Unset: none is called.",
     )
     external_url: Text | None = Field(
         default=None,

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from monitor.config.alerting import Alerting, Resolve, Routing, Rule, Stale
+from monitor.config.alerting import Alerting, Heartbeat, Resolve, Routing, Rule, Stale
 from monitor.config.receivers import Alertmanager, Email, Log, PagerDuty, Receiver, Slack, Teams, Webhook
 from monitor.config.replicas import Discovery
 from monitor.config.routes import BaselinePolicy, Route, RoutesFile
@@ -74,6 +74,7 @@ _NESTED_SETTINGS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("timeouts", Timeouts),
     ("stand_aside", StandAside),
     ("identity", DeclaredIdentity),
+    ("heartbeat", Heartbeat),
 )
 _ALERTING: tuple[tuple[str, type[BaseModel]], ...] = (
     ("rules", Rule),

@@ -24,6 +24,7 @@ from monitor.service.budget import workers_for
 from monitor.service.bumps import announce
 from monitor.service.complaint import Complaint
 from monitor.service.discovery import Replicas
+from monitor.service.heartbeat import HeartbeatCaller
 from monitor.service.passive import PassiveReading
 from monitor.service.prober import Prober
 from monitor.service.recording import Recorder
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from monitor.config.routes import Route
     from monitor.core.bumps import Announced
     from monitor.core.records import Run
+    from monitor.core.tally import Tally
     from monitor.prompts.sets import PromptSet
     from monitor.service.case import Recorded
     from monitor.store.database import Database
@@ -104,6 +106,7 @@ class Service:
         self.sender = Sender(database, receivers, now)
         self.scheduler = Scheduler(database, config.routes, now, replicas)
         self.resender = Resender(database, receivers, now, lambda: self.scheduler.leads)
+        self.heartbeat = HeartbeatCaller(database, config, now, lambda: self.scheduler.leads)
         self.reminding = Reminding(database, config, now, lambda: self.scheduler.leads)
         prober = Prober(database, self.recorder, prompt_sets, on_recorded=self._recorded, now=now, replicas=replicas)
         concurrency = workers or workers_for(replicas.number())
@@ -139,6 +142,7 @@ class Service:
                 "sender": asyncio.create_task(self._send()),
                 "stale watch": asyncio.create_task(self.stale.run()),
                 "resender": asyncio.create_task(self.resender.run()),
+                "heartbeat": asyncio.create_task(self.heartbeat.run()),
                 "reminder": asyncio.create_task(self.reminding.run()),
                 "bumps": asyncio.create_task(self._tell_overdue()),
                 "keeper": asyncio.create_task(self._keep_alive()),
@@ -169,6 +173,7 @@ class Service:
         await asyncio.wait([parts["sender"]], timeout=SEND_LAST_SECONDS)
         parts["sender"].cancel()
         parts["resender"].cancel()
+        parts["heartbeat"].cancel()
         parts["reminder"].cancel()
         parts["bumps"].cancel()
         parts["keeper"].cancel()
@@ -178,7 +183,15 @@ class Service:
     def _web_server(self) -> uvicorn.Server:
         api = bump_api(self.database, self.config.routes, self.config.api_tokens, self._announce)
         settings = uvicorn.Config(
-            build_app(self.database, self._problems, self._counted, self.config.routes, api),
+            build_app(
+                self.database,
+                self._problems,
+                self._counted,
+                self.config.routes,
+                api,
+                heartbeat=lambda: self.heartbeat.trouble,
+                receivers=tuple(self.sender.receivers),
+            ),
             log_level="warning",
             access_log=False,
             lifespan="off",
@@ -199,13 +212,16 @@ class Service:
     def _problems(self) -> list[str]:
         return [] if not self.stopping.is_set() else ["stopping"]
 
-    def _counted(self) -> dict[str, float]:
+    def _counted(self) -> dict[str, float | Tally]:
         return {
             **self.counters,
             "slots_left_out": self.scheduler.left_out,
             "errors": self.worker.errors,
-            "delivery_attempts": self.sender.sent_total + self.sender.failed_total,
-            "delivery_failures": self.sender.failed_total,
+            "heartbeats": self.heartbeat.calls,
+            "delivery_attempts": self.sender.attempts,
+            "delivery_failures": self.sender.failures,
+            "delivery_pauses": self.sender.pauses,
+            "deliveries_given_up": self.sender.given_up,
         }
 
     def _recorded(self, run: Run, recorded: Recorded) -> None:

@@ -97,6 +97,19 @@ def outbox_counts(connection: Connection) -> dict[tuple[str, str], int]:
     return {(row[0], row[1]): row[2] for row in connection.execute(statement)}
 
 
+def oldest_waiting(connection: Connection) -> dict[str, datetime]:
+    """Receiver → since when the oldest message waits that is neither sent, given up, held by a silence nor gathered."""
+    since = func.min(func.coalesce(incident_events.c.due_at, incident_events.c.happened_at))
+    statement = (
+        select(deliveries.c.receiver, since)
+        .join(incident_events, incident_events.c.id == deliveries.c.event_id)
+        .where(deliveries.c.state == "pending")
+        .group_by(deliveries.c.receiver)
+        .order_by(deliveries.c.receiver)
+    )
+    return {row[0]: row[1] for row in connection.execute(statement)}
+
+
 def queue_deliveries(
     connection: Connection, incident_id: int | None, event_id: int, receivers: Collection[str], due_at: datetime
 ) -> int:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.store.incidents import is_broken, list_incidents
 from monitor.store.newest import newest
-from monitor.store.outbox import outbox_counts
+from monitor.store.outbox import oldest_waiting, outbox_counts
 from monitor.store.runs import run_document
 from monitor.store.schema import runs
 from monitor.store.speedups import newest_speedups
 from monitor.store.verdicts import verdicts_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from sqlalchemy import Connection, Select
 
 
@@ -22,6 +24,7 @@ class Snapshot:
     """The latest valid and the latest invalid run of every route and domain, as documents, and what hangs on them.
 
     `verdicts`: run id → verdicts of the valid runs. `speedups`: the newest valid of every route and domain.
+    `oldest_waiting`: receiver → since when its oldest message waits.
     """
 
     valid_runs: list[dict[str, Any]]
@@ -30,6 +33,7 @@ class Snapshot:
     open_incidents: list[dict[str, Any]]
     outbox: dict[tuple[str, str], int]
     speedups: list[dict[str, Any]] = field(default_factory=list)
+    oldest_waiting: dict[str, datetime] = field(default_factory=dict)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -61,6 +65,7 @@ def snapshot(connection: Connection) -> Snapshot:
         open_incidents=list_incidents(connection, open_only=True, limit=10_000),
         outbox=outbox_counts(connection),
         speedups=newest_speedups(connection, valid_only=True),
+        oldest_waiting=oldest_waiting(connection),
     )
 
 

@@ -16,24 +16,29 @@ from monitor.store.snapshot import Snapshot, snapshot
 from monitor.web import metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.requests import Request
 
     from monitor.config.routes import Route as ConfiguredRoute
+    from monitor.core.tally import Tally
     from monitor.store.database import Database
 
 
 def build_app(
     database: Database,
     problems: Callable[[], list[str]],
-    counters: Callable[[], dict[str, float]],
+    counters: Callable[[], Mapping[str, float | Tally]],
     routes: Sequence[ConfiguredRoute],
     api: Sequence[Route] = (),
+    heartbeat: Callable[[], str | None] = lambda: None,
+    receivers: Sequence[str] = (),
 ) -> Starlette:
     """`problems`: why this process cannot do its work now, empty when it can. `counters`: its own counts.
 
     `routes`: the routes that are configured. `api`: further paths, each kept in a module of its own.
+    `heartbeat`: why the dead-man's switch is not called; it makes nobody unready, since others cannot do better.
+    `receivers`: names of those that are configured.
     """
 
     async def healthz(_: Request) -> Response:
@@ -45,7 +50,7 @@ def build_app(
             await asyncio.to_thread(database.check_server)
         except StoreError as error:
             found = [*found, str(error)]
-        body = {"ready": not found, "problems": found}
+        body = {"ready": not found, "problems": found, "heartbeat": heartbeat()}
         return JSONResponse(body, status_code=503 if found else 200)
 
     async def metrics_page(_: Request) -> Response:
@@ -53,7 +58,7 @@ def build_app(
             found = await asyncio.to_thread(_snapshot, database)
         except StoreError as error:
             return PlainTextResponse(f"{error}\n", status_code=503)
-        return Response(metrics.render(found, counters(), routes), media_type=metrics.CONTENT_TYPE)
+        return Response(metrics.render(found, counters(), routes, receivers), media_type=metrics.CONTENT_TYPE)
 
     async def incident(request: Request) -> Response:
         number = request.path_params["number"]

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from monitor import __version__
 from monitor.core.figures import mixed
+from monitor.core.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from monitor.store.snapshot import Snapshot
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+ALWAYS_SHOWN = ("pending", "sent", "dead")
+"""States of messages that alerts are about: a series that first appears at 1 has no increase that anybody could see."""
 
 FIGURES = {
     "acceptance_length": ("specwatch_acceptance_length", "Acceptance length of the latest valid run, token-weighted."),
@@ -43,8 +46,15 @@ RATIOS = {"speedup": "decode", "ttft_speedup": "ttft", "total_speedup": "total"}
 
 
 class _SnapshotCollector(Collector):
-    def __init__(self, snapshot: Snapshot, counters: dict[str, float], routes: Sequence[Route]) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        counters: Mapping[str, float | Tally],
+        routes: Sequence[Route],
+        receivers: Sequence[str],
+    ) -> None:
         self.snapshot = snapshot
+        self.receivers = receivers
         self.routes = routes
         self.counters = counters
 
@@ -57,7 +67,7 @@ class _SnapshotCollector(Collector):
         yield from self._incidents()
         yield from self._speedups()
         for name, value in sorted(self.counters.items()):
-            yield CounterMetricFamily(f"specwatch_{name}", "Counted by this process since it started.", value=value)
+            yield _counter(name, value)
 
     def _figures(self) -> Iterable[Metric]:
         for column, (name, text) in FIGURES.items():
@@ -133,9 +143,18 @@ class _SnapshotCollector(Collector):
         outbox = GaugeMetricFamily(
             "specwatch_deliveries", "Messages in the outbox by state.", labels=["receiver", "state"]
         )
-        for (receiver, state), count in sorted(self.snapshot.outbox.items()):
+        empty = {(receiver, state): 0 for receiver in self.receivers for state in ALWAYS_SHOWN}
+        for (receiver, state), count in sorted((empty | self.snapshot.outbox).items()):
             outbox.add_metric([receiver, state], count)
         yield outbox
+        oldest = GaugeMetricFamily(
+            "specwatch_oldest_delivery_timestamp_seconds",
+            "Since when the message waits that has waited longest; absent while none does.",
+            labels=["receiver"],
+        )
+        for receiver, since in self.snapshot.oldest_waiting.items():
+            oldest.add_metric([receiver], since.timestamp())
+        yield oldest
 
     def _speedups(self) -> Iterable[Metric]:
         """Of configured routes; an interval and outputs only where speedup was measured."""
@@ -189,14 +208,29 @@ class _SnapshotCollector(Collector):
         return family
 
 
+def _counter(name: str, value: float | Tally) -> Metric:
+    named, text = f"specwatch_{name}", "Counted by this process since it started."
+    if not isinstance(value, Tally):
+        return CounterMetricFamily(named, text, value=value)
+    family = CounterMetricFamily(named, text, labels=value.labels)
+    for values, count in value.counts.items():
+        family.add_metric(values, count)
+    return family
+
+
 def _build_info() -> Metric:
     family = GaugeMetricFamily("specwatch_build_info", "Always 1, labelled with the version.", labels=["version"])
     family.add_metric([__version__], 1)
     return family
 
 
-def render(snapshot: Snapshot, counters: dict[str, float], routes: Sequence[Route]) -> bytes:
-    """The page in Prometheus' text format; `counters` are this process's own, named without prefix and suffix."""
+def render(
+    snapshot: Snapshot, counters: Mapping[str, float | Tally], routes: Sequence[Route], receivers: Sequence[str] = ()
+) -> bytes:
+    """The page in Prometheus' text format; `counters` are this process's own, named without prefix and suffix.
+
+    `receivers`: the names of those that are configured, whose outbox is shown also when it is empty.
+    """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_SnapshotCollector(snapshot, counters, routes))
+    registry.register(_SnapshotCollector(snapshot, counters, routes, receivers))
     return generate_latest(registry)

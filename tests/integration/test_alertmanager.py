@@ -156,7 +156,7 @@ class Specwatch:
             self.incident_id = incidents.save_state(connection, ROUTE, self.incident_id or None, state, now)
             incidents.add_event(connection, self.incident_id, transition, document, ["am"], now)
         assert await self.sender.send_due() == 1
-        assert self.sender.failed_total == 0
+        assert self.sender.failures.total == 0
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from monitor.alerting.posting import Arrival, Failure
+from monitor.alerting.posting import Arrival, Failure, Why
 from monitor.alerting.sender import GIVE_UP_AFTER_ATTEMPTS, LEASE, Sender
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.errors import StoreError
@@ -228,7 +228,8 @@ def sender(database: Database, receivers: Mapping[str, Any], clock: Clock | None
 async def test_a_sender_tries_again_with_the_same_key_until_it_arrives(database: Database) -> None:
     with database.transaction() as connection:
         incident_id = opened(connection)
-    hook, clock = Scripted(Failure("HTTP 500"), Failure("HTTP 429", retry_after_seconds=600.0), ARRIVED), Clock()
+    throttled = Failure("HTTP 429", retry_after_seconds=600.0, why=Why.THROTTLED)
+    hook, clock = Scripted(Failure("HTTP 500", why=Why.ERROR), throttled, ARRIVED), Clock()
     sending = sender(database, {"hook": hook}, clock)
     assert await sending.send_due() == 1
     assert await sending.send_due() == 0, "not due before its pause"
@@ -239,7 +240,10 @@ async def test_a_sender_tries_again_with_the_same_key_until_it_arrives(database:
     clock.now += timedelta(seconds=1)
     assert await sending.send_due() == 1
     assert len(set(hook.keys)) == 1
-    assert (sending.sent_total, sending.failed_total) == (1, 2)
+    assert (sending.attempts.counts, sending.pauses.counts) == ({("hook",): 3}, {("hook",): 1})
+    failures = {reason: count for (_, reason), count in sending.failures.counts.items()}
+    assert failures == {**dict.fromkeys(Why, 0), "error": 1, "throttled": 1}, "each reason is there from the start"
+    assert sending.given_up.total == 0
     with database.transaction() as connection:
         assert states(connection, incident_id) == [("opened", "hook", "sent", 3, None)]
 
@@ -252,7 +256,9 @@ async def test_a_delivery_is_given_up_when_refused_for_good_or_after_the_last_at
         incident_id = opened(connection)
         if not answer.final:
             connection.exec_driver_sql(f"UPDATE deliveries SET attempts = {GIVE_UP_AFTER_ATTEMPTS - 1}")
-    await sender(database, {"hook": Scripted(answer)}).send_due()
+    sending = sender(database, {"hook": Scripted(answer)})
+    await sending.send_due()
+    assert sending.given_up.counts["hook", answer.why] == sending.given_up.total == 1
     with database.transaction() as connection:
         [(_, _, state, _, error)] = states(connection, incident_id)
     assert (state, error) == ("dead", answer.error)

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.utils import floatToGoString
 
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
+from monitor.core.tally import Tally
 from monitor.store import incidents
 from monitor.store.runs import store_run
 from monitor.web.app import build_app
-from tests.factories import DOMAIN, ROUTE, START, make_route, make_run
+from tests.factories import DOMAIN, ROUTE, START, make_document, make_route, make_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,7 +32,7 @@ async def client(database: Database) -> AsyncIterator[httpx.AsyncClient]:
 async def test_a_ready_service_says_so(client: httpx.AsyncClient) -> None:
     assert (await client.get("/healthz")).text == "alive\n"
     answer = await client.get("/readyz")
-    assert (answer.status_code, answer.json()) == (200, {"ready": True, "problems": []})
+    assert (answer.status_code, answer.json()) == (200, {"ready": True, "problems": [], "heartbeat": None})
 
 
 async def test_a_service_with_a_problem_is_alive_but_not_ready(database: Database) -> None:
@@ -88,3 +90,37 @@ async def test_the_link_of_a_message_leads_to_its_incident(client: httpx.AsyncCl
     }
     missing = await client.get("/incidents/999")
     assert (missing.status_code, missing.text) == (404, "there is no incident 999\n")
+
+
+async def test_a_heartbeat_that_is_withheld_is_told_and_makes_nobody_unready(database: Database) -> None:
+    reason = "withheld: hook: a message waits since 2026-03-02 10:00:00+00:00"
+    transport = httpx.ASGITransport(build_app(database, list, dict, [], heartbeat=lambda: reason))
+    async with httpx.AsyncClient(transport=transport, base_url="http://specwatch") as client:
+        answer = await client.get("/readyz")
+    assert (answer.status_code, answer.json()["heartbeat"]) == (200, reason)
+
+
+async def test_deliveries_are_counted_by_receiver_from_zero_and_the_oldest_that_waits_is_dated(
+    database: Database,
+) -> None:
+    with database.transaction() as connection:
+        state = IncidentState({"coding": BrokenDomain("acceptance-drop", "page")})
+        incident_id = incidents.save_state(connection, ROUTE, None, state, START)
+        incidents.add_event(connection, incident_id, Transition.OPENED, make_document(), ["hook"], START)
+    failures = Tally({"receiver": ["hook", "log"], "reason": ["refused"]})
+    failures.add("hook", "refused")
+    app = build_app(database, list, lambda: {"delivery_failures": failures}, [], receivers=["hook", "log"])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://specwatch") as client:
+        lines = (await client.get("/metrics")).text.splitlines()
+    shown = [line for line in lines if line.startswith(("specwatch_deliver", "specwatch_oldest"))]
+    assert shown == [
+        'specwatch_deliveries{receiver="hook",state="dead"} 0.0',
+        'specwatch_deliveries{receiver="hook",state="pending"} 1.0',
+        'specwatch_deliveries{receiver="hook",state="sent"} 0.0',
+        'specwatch_deliveries{receiver="log",state="dead"} 0.0',
+        'specwatch_deliveries{receiver="log",state="pending"} 0.0',
+        'specwatch_deliveries{receiver="log",state="sent"} 0.0',
+        f'specwatch_oldest_delivery_timestamp_seconds{{receiver="hook"}} {floatToGoString(START.timestamp())}',
+        'specwatch_delivery_failures_total{reason="refused",receiver="hook"} 1.0',
+        'specwatch_delivery_failures_total{reason="refused",receiver="log"} 0.0',
+    ]

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from monitor.prompts.sets import bundled_directory
 from monitor.service.serve import Service
 from monitor.store.snapshot import Snapshot
 from monitor.web.metrics import render
-from tests.factories import make_route
+from tests.factories import START, make_route
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -55,6 +56,7 @@ def exported() -> set[str]:
     }
     run |= {"valid": True, "finished_at": "2026-03-02T10:00:00+00:00"}
     snapshot = Snapshot([run], [], {}, [{"route": "x", "severity": "page", "kind": "acceptance"}], {("x", "dead"): 1})
+    snapshot = replace(snapshot, oldest_waiting={"x": START})
     page = render(snapshot, dict.fromkeys(service_counters(), 0.0), [make_route("x", domains=["x"])]).decode()
     return set(re.findall(r"^(\w+)(?=[{ ])", page, re.MULTILINE))
 

@@ -73,6 +73,18 @@ def test_a_page_is_told_again_every_four_hours_unless_told_otherwise() -> None:
     )
 
 
+def test_a_heartbeat_has_a_secret_address_and_beats_every_minute() -> None:
+    assert alerting().heartbeat is None
+    beat = alerting(heartbeat={"url": {"env": "HEARTBEAT_URL"}}).heartbeat
+    assert beat is not None
+    assert (beat.url, beat.every) == (Secret(env="HEARTBEAT_URL"), timedelta(minutes=1))
+    assert refusal(heartbeat={"url": "https://hc.example.com/1"})[0] == ("heartbeat", "url")
+    assert refusal(heartbeat={"url": {"env": "HEARTBEAT_URL"}, "every": "2h"}) == (
+        ("heartbeat", "every"),
+        "a heartbeat is called every ten seconds to once an hour; write for example 1m",
+    )
+
+
 def test_an_unknown_receiver_is_refused_with_those_there_are() -> None:
     assert refusal(routing=[{"receiver": "pager"}]) == (
         ("routing",),

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.alerting.alertmanager import api_body, webhook_body
-from monitor.alerting.posting import LONGEST_PAUSE_SECONDS, Arrival, Failure, host_of, retry_after
+from monitor.alerting.posting import LONGEST_PAUSE_SECONDS, Arrival, Failure, Why, host_of, retry_after
 from monitor.alerting.receivers import (
     AlertmanagerReceiver,
     EmailReceiver,
@@ -449,6 +449,15 @@ async def test_an_answer_is_arrival_a_reason_to_try_again_or_final(
     monkeypatch: pytest.MonkeyPatch, status: int, headers: dict[str, str], outcome: Arrival | Failure
 ) -> None:
     assert await sent(monkeypatch, lambda request: httpx.Response(status, headers=headers)) == outcome
+
+
+@pytest.mark.parametrize(("status", "why"), [(401, Why.REFUSED), (429, Why.THROTTLED), (503, Why.ERROR)])
+async def test_a_failure_is_counted_by_what_the_receiver_means(
+    monkeypatch: pytest.MonkeyPatch, status: int, why: Why
+) -> None:
+    failure = await sent(monkeypatch, lambda request: httpx.Response(status))
+    assert isinstance(failure, Failure)
+    assert failure.why is why
 
 
 def caused(error: Exception, cause: BaseException) -> Exception:

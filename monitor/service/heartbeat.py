@@ -1,0 +1,104 @@
+"""Calls a dead-man's switch while the monitor does its work, and says why when it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from monitor.alerting.posting import Failure, Post, post
+from monitor.core.heartbeat import Probed, Waiting, why_not_beating
+from monitor.errors import ConfigError, StoreError
+from monitor.service.complaint import Complaint
+from monitor.store.heartbeat import last_finished
+from monitor.store.outbox import oldest_waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from monitor.config.load import Config
+    from monitor.store.database import Database
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_SECONDS = 10.0
+
+
+class HeartbeatCaller:
+    """Calls while `leads()` says so, so that of several processes one does; `run` until cancelled.
+
+    `calls`: how many arrived. `trouble`: why the last one was withheld or did not arrive, None when it did.
+    """
+
+    def __init__(
+        self, database: Database, config: Config, now: Callable[[], datetime], leads: Callable[[], bool]
+    ) -> None:
+        self._database = database
+        self._config = config
+        self._now = now
+        self._leads = leads
+        self._watched_since: datetime | None = None
+        self.calls = 0
+        self.trouble: str | None = None
+        self._withheld = Complaint(logger, "the heartbeat is withheld", "the heartbeat is called again")
+        self._unheard = Complaint(logger, "the heartbeat does not arrive", "the heartbeat arrives again")
+
+    async def run(self) -> None:
+        """Nothing to do where none is configured; then it waits to be cancelled."""
+        heartbeat = self._config.alerting.heartbeat
+        if heartbeat is None:
+            await asyncio.Event().wait()
+            return
+        while True:
+            if self._leads():
+                await self.beat()
+            else:
+                self._watched_since = self.trouble = None
+            await asyncio.sleep(heartbeat.every.total_seconds())
+
+    async def beat(self) -> bool:
+        """One call, unless something is wrong; whether it arrived."""
+        self._watched_since = self._watched_since or self._now()
+        try:
+            reason = await asyncio.to_thread(self._why_not, self._watched_since)
+        except StoreError as error:
+            reason = str(error)
+        if reason is not None:
+            self.trouble = f"withheld: {reason}"
+            self._withheld.raise_for(reason)
+            return False
+        self._withheld.end()
+        failed = await self._call()
+        if failed is not None:
+            self.trouble = f"does not arrive: {failed}"
+            self._unheard.raise_for(failed)
+            return False
+        self._unheard.end()
+        self.trouble = None
+        self.calls += 1
+        return True
+
+    def _why_not(self, watched_since: datetime) -> str | None:
+        with self._database.transaction() as connection:
+            probed = [
+                Probed(route.name, domain, route.every, last_finished(connection, route.name, domain))
+                for route in self._config.routes
+                for domain in route.domains
+            ]
+            waiting = [Waiting(*one) for one in oldest_waiting(connection).items()]
+        oldest = min(waiting, key=lambda one: one.since, default=None)
+        return why_not_beating(probed, oldest, watched_since, self._now())
+
+    async def _call(self) -> str | None:
+        """What went wrong, or None; the address may be a secret and is not said."""
+        heartbeat = self._config.alerting.heartbeat
+        assert heartbeat is not None, "nobody calls a heartbeat that is not configured"
+        try:
+            url = heartbeat.url.reveal(os.environ)
+        except ConfigError as error:
+            return str(error)
+        answer = await post(Post(url, json.dumps({"status": "ok"}).encode()), TIMEOUT_SECONDS)
+        return answer.error if isinstance(answer, Failure) else None
