@@ -1,17 +1,18 @@
-"""`specwatch gate`: whether a candidate may go on, and `specwatch gates`: the verdicts that were kept."""
+"""`specwatch gate`: whether a candidate may go on, its waivers, and `specwatch gates`: the verdicts that were kept."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from monitor.cli.gate_options import GateOptions, gate_options
 from monitor.cli.gate_report import FORMATS, report
-from monitor.cli.output import RECORD_ID, Column, emit, time_column
-from monitor.cli.parameters import chosen_sets
+from monitor.cli.output import RECORD_ID, Column, emit, local_time, time_column
+from monitor.cli.parameters import by_option, chosen_sets, until_time, words
 from monitor.core.format import NOTHING, change
 from monitor.errors import UsageError
 
@@ -28,10 +29,27 @@ if TYPE_CHECKING:
     from monitor.store.database import Database
 
 
-@click.command()
+class _Gate(click.Group):
+    """Whatever does not begin with the name of a command is a gate."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = args and (args[0] in self.commands or args[0] in self.get_help_option_names(ctx))
+        return super().parse_args(ctx, args if own else ["run", *args])
+
+
+@click.group(cls=_Gate, subcommand_metavar="[ROUTE] OPTIONS | COMMAND")
+def gate() -> None:
+    """Let a candidate in or not: 'specwatch gate ROUTE --candidate URL' is 'specwatch gate run', which has the options.
+
+    Exit codes: 0 pass, 10 regression, 11 inconclusive, 12 no comparable baseline, 13 not measurable, 2 wrong usage, 3
+    database out of reach. Only 0 is a pass. A gate that did not pass may be waived; its verdict and code stay.
+    """
+
+
+@gate.command(name="run")
 @gate_options
 @click.pass_obj
-def gate(context: Context, /, *, format_: str, out: Path | None, **given: Any) -> None:
+def run_(context: Context, /, *, format_: str, out: Path | None, **given: Any) -> None:
     """Compare a candidate with ROUTE's production, its baseline or another server: pass, fail, or cannot tell.
 
     Both are replayed in turn, prompt by prompt, until every domain is decided. Without ROUTE it needs no configuration
@@ -47,11 +65,12 @@ def gate(context: Context, /, *, format_: str, out: Path | None, **given: Any) -
         else:
             database = stack.enter_context(context.database(reading=False))
             verdict = _of_route(context, options, database)
+        document = verdict.as_dict()
         try:
             if options.route is not None:
-                _keep(database, verdict)
+                document["waivers"] = _keep(database, verdict)["waivers"]
         finally:
-            _show(verdict.as_dict(), format_, out)  # what was measured is told, also when it cannot be kept
+            _show(document, format_, out)  # what was measured is told, also when it cannot be kept
     raise SystemExit(verdict.exit_code)
 
 
@@ -144,13 +163,41 @@ def _tell(step: GateStep) -> None:
     click.echo(f"{step.domain}:{so_far} {state}{left}", err=True)
 
 
-def _keep(database: Database, verdict: GateVerdict) -> None:
-    """Raises StoreError."""
-    from monitor.store.gates import store_gate
+def _keep(database: Database, verdict: GateVerdict) -> dict[str, Any]:
+    """The document as it is kept. Raises StoreError."""
+    from monitor.store.gates import get_gate, store_gate
 
     with database.transaction() as connection:
         gate_id = store_gate(connection, verdict)
+        kept = get_gate(connection, gate_id)
+    assert kept is not None, "it was stored in the same transaction"
     click.echo(f"kept as gate {gate_id}; see 'specwatch gates {gate_id}'", err=True)
+    return kept
+
+
+@gate.command()
+@click.argument("gate_id", metavar="ID", type=RECORD_ID)
+@by_option
+@click.option("--reason", required=True, callback=words, help="Why; shown wherever the waiver is.")
+@click.option(
+    "--until", required=True, callback=until_time, metavar="TIME", help="7d from now, or a time: 2026-12-24T18:00."
+)
+@click.pass_obj
+def waive(context: Context, gate_id: int, by: str, reason: str, until: datetime) -> None:
+    """Record that gate ID did not pass and that somebody goes on nevertheless.
+
+    Its verdict and exit code stay as they are, and so are those of later gates: each gate of the route shows the waiver
+    until it ends. Kept for good.
+    """
+    from monitor.store.waivers import add_waiver
+
+    with context.database() as database, database.transaction() as connection:
+        made = add_waiver(connection, gate_id, by, reason, until, datetime.now(UTC))
+    before = made["waived"]
+    click.echo(
+        f"gate {gate_id} ({before['verdict']}, {before['reason']}) is waived until {local_time(made['until'])} "
+        f"by {by}: {reason}; its verdict stands"
+    )
 
 
 def _show(document: Mapping[str, Any], format_: str, out: Path | None) -> None:
@@ -196,7 +243,13 @@ def _list_columns() -> list[Column]:
         time_column("finished", "finished_at"),
         Column("route", lambda row: row["route"] or NOTHING, once=True),
         Column("verdict", lambda row: row["verdict"]),
+        Column("waived by", _waived_by),
         Column("candidate", lambda row: row["candidate"]["replica"]),
         Column("against", lambda row: row["against"]),
         Column("why", lambda row: row["text"]),
     ]
+
+
+def _waived_by(row: Mapping[str, Any]) -> str:
+    own = [f"{one['by']} until {local_time(one['until'])}" for one in row["waivers"] if one["gate"] == row["id"]]
+    return ", ".join(own) or NOTHING

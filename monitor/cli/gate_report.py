@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from monitor.cli.output import Column, markdown_text, table_text, wrapped
+from monitor.cli.output import Column, local_time, markdown_text, table_text, wrapped
 from monitor.core.format import NOTHING, change, count, figure
 from monitor.core.statistics import geometric_mean
 
@@ -59,6 +59,7 @@ def junit(document: Mapping[str, Any]) -> str:
     errors = sum(case["verdict"] not in (*_FAILURES, "pass") for case in cases)
     for name, number in (("tests", len(cases)), ("failures", failures), ("errors", errors), ("skipped", 0)):
         suite.set(name, str(number))
+    _properties(suite, document)
     for case in cases:
         element = ElementTree.SubElement(suite, "testcase", name=case["domain"], classname=_class_name(document))
         if case["verdict"] != "pass":
@@ -71,6 +72,14 @@ def junit(document: Mapping[str, Any]) -> str:
     root.append(suite)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode")
+
+
+def _properties(suite: ElementTree.Element, document: Mapping[str, Any]) -> None:
+    """JUnit has no word for a waiver: each is a property of the suite, and no case becomes a success by it."""
+    waivers = [_NOT_XML.sub("", waived(document, waiver)) for waiver in document.get("waivers", ())]
+    properties = ElementTree.SubElement(suite, "properties") if waivers else suite
+    for waiver in waivers:
+        ElementTree.SubElement(properties, "property", name="waiver", value=waiver)
 
 
 def _class_name(document: Mapping[str, Any]) -> str:
@@ -97,7 +106,17 @@ def _facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("allowed", f"{change(-allowed['max_drop'], 0)} of {allowed['metric']}, told by {level} intervals"),
         ("measured", f"{valid} in {_seconds(document):.0f} s, judge version {document['judge_version']}"),
     ]
-    return [*found, *(("warning", warning) for warning in document["warnings"])]
+    found += [("warning", warning) for warning in document["warnings"]]
+    return found + [("waiver", waived(document, waiver)) for waiver in document.get("waivers", ())]
+
+
+def waived(document: Mapping[str, Any], waiver: Mapping[str, Any]) -> str:
+    """Whose waiver it is, of which gate, and that the verdict stands."""
+    until = f"until {local_time(waiver['until'])} by {waiver['by']}: {waiver['reason']}"
+    if waiver["gate"] == document.get("id"):
+        return f"this gate is waived {until}; its verdict stands"
+    before = waiver["waived"]
+    return f"gate {waiver['gate']} ({before['verdict']}, {before['reason']}) is waived {until}"
 
 
 def _rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,27 @@ def words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> st
 
 
 by_option = click.option("--by", metavar="NAME", required=True, callback=words, help="Who is doing this.")
+
+
+def until_time(_ctx: click.Context, _param: click.Parameter, value: str) -> datetime:
+    """An end to come: `7d` from now, a date or an ISO time (local when it has no zone)."""
+    from monitor.config.units import parse_duration
+
+    now = datetime.now().astimezone()
+    try:
+        return now + parse_duration(value)
+    except ValueError:
+        pass
+    except OverflowError:
+        raise click.BadParameter(f"{value} is too long") from None
+    try:
+        until = datetime.fromisoformat(value).astimezone()
+    except ValueError:
+        message = f"{value!r} is neither a duration such as 7d nor a time such as 2026-12-24T18:00"
+        raise click.BadParameter(message) from None
+    if until <= now:
+        raise click.BadParameter(f"{value} is over")
+    return until
 
 
 def server_url(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:

@@ -204,6 +204,7 @@ class GateVerdict:
             },
             "domains": [one.as_dict() for one in self.domains],
             "warnings": list(self.warnings),
+            "waivers": [],
             "judge_version": GATE_VERSION,
         }
 

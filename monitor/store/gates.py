@@ -1,4 +1,4 @@
-"""Stored gates: each one document, the very one that `specwatch gate --format json` prints."""
+"""Stored gates: each one document, the very one that `specwatch gate --format json` prints, with its waivers of now."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import insert, select
 
 from monitor.store.schema import gates
+from monitor.store.waivers import waivers_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Connection, Row
 
     from monitor.core.gate_verdict import GateVerdict
@@ -30,12 +33,17 @@ def list_gates(connection: Connection, route: str | None = None, limit: int = 20
     statement = select(gates).order_by(gates.c.id.desc()).limit(limit)
     if route is not None:
         statement = statement.where(gates.c.route == route)
-    return [_document(row) for row in connection.execute(statement)]
+    return _documents(connection, connection.execute(statement).all())
 
 
 def get_gate(connection: Connection, gate_id: int) -> dict[str, Any] | None:
     row = connection.execute(select(gates).where(gates.c.id == gate_id)).one_or_none()
-    return None if row is None else _document(row)
+    return None if row is None else _documents(connection, [row])[0]
+
+
+def _documents(connection: Connection, rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:
+    waivers = waivers_of(connection, rows)
+    return [{**_document(row), "waivers": waivers[row.id]} for row in rows]
 
 
 def _document(row: Row[Any]) -> dict[str, Any]:

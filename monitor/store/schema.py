@@ -477,3 +477,15 @@ gates = Table(
     Column("document", JSONB, nullable=False),
 )
 Index("ix_gates_route_id", gates.c.route, gates.c.id)
+
+gate_waivers = Table(
+    "gate_waivers",
+    metadata,
+    _id(),
+    Column("gate_id", BigInteger, ForeignKey("gates.id"), nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    _time("created_at"),
+    _time("ends_at"),
+)
+Index("ix_gate_waivers_gate_id", gate_waivers.c.gate_id)

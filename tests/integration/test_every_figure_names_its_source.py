@@ -66,7 +66,7 @@ SHOWS_FIGURES: dict[str, list[tuple[str, ...]]] = {
     "advise": [("chat",)],
     "speedup": [(), ("chat",)],
     "compare": [("1", "2")],
-    "gate": [("--candidate", "{candidate}", "--against", "{speculative}", *QUICK)],
+    "gate run": [("--candidate", "{candidate}", "--against", "{speculative}", *QUICK)],
     "gates": [("1",)],
     "bumps": [()],
 }
@@ -77,6 +77,8 @@ NONE = {
     "demo": "prints messages and a line for each run",
     "export": "prints none; its files have a test of their own",
     "run": "a group",
+    "gate": "a group",
+    "gate waive": "names a gate",
     "run now": "with --wait the lines of serve's log, which have a test of their own",
     "silence": "a group",
     "silence add": "names a silence",
