@@ -39,4 +39,4 @@ def get_gate(connection: Connection, gate_id: int) -> dict[str, Any] | None:
 
 
 def _document(row: Row[Any]) -> dict[str, Any]:
-    return {"id": row.id, **row.document}
+    return {"id": row.id, "status": row.status, **row.document}
