@@ -234,6 +234,8 @@ def gates(context: Context, gate_id: int | None, route: str | None, limit: int, 
         found = get_gate(connection, gate_id)
     if found is None:
         raise UsageError(f"there is no gate {gate_id}; see 'specwatch gates'")
+    if found["verdict"] is None and format_ != "json":
+        raise UsageError(f"gate {gate_id} is {found['status']}: it {found['text']}; --format json shows what is known")
     click.echo(report(found, format_))
 
 
@@ -242,7 +244,7 @@ def _list_columns() -> list[Column]:
         Column("gate", lambda row: str(row["id"]), right=True),
         time_column("finished", "finished_at"),
         Column("route", lambda row: row["route"] or NOTHING, once=True),
-        Column("verdict", lambda row: row["verdict"]),
+        Column("verdict", lambda row: row["verdict"] or row["status"]),
         Column("waived by", _waived_by),
         Column("candidate", lambda row: row["candidate"]["replica"]),
         Column("against", lambda row: row["against"]),

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 from monitor.config.secrets import Secret
 from monitor.config.strict import Name, StrictModel, at_least_one
 
-Scope = Literal["bump"]
+Scope = Literal["bump", "gates:read", "gates:write"]
 """What a token may ask for."""
 
 
@@ -20,7 +20,9 @@ class ApiToken(StrictModel):
         description="What it sends as `Authorization: Bearer`, named by `{env: NAME}` or `{file: PATH}`.",
     )
     scopes: Annotated[tuple[Scope, ...], AfterValidator(at_least_one)] = Field(
-        examples=[["bump"]], description="What it may ask for: `bump`, to announce bumps."
+        examples=[["bump"]],
+        description="What it may ask for: `bump`, to announce bumps; `gates:write`, to have gates measured and to "
+        "cancel them; `gates:read`, to read them.",
     )
 
 

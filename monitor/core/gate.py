@@ -80,6 +80,8 @@ class GateReason(enum.StrEnum):
     TOO_FEW_PROMPTS = "too_few_prompts"
     IDENTITY_CHANGED = "identity_changed"
     RUN_INVALID = "run_invalid"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
 
     @property
     def decision(self) -> Decision:
@@ -91,6 +93,8 @@ _DECISIONS = {
     GateReason.REGRESSION: Decision.FAIL,
     GateReason.UNDECIDED: Decision.INCONCLUSIVE,
     GateReason.TIMED_OUT: Decision.INCONCLUSIVE,
+    GateReason.INTERRUPTED: Decision.INCONCLUSIVE,
+    GateReason.CANCELLED: Decision.INCONCLUSIVE,
     GateReason.NO_BASELINE: Decision.NO_BASELINE,
     GateReason.PROMPT_SET_MISMATCH: Decision.NO_BASELINE,
     GateReason.NOT_COMPARABLE: Decision.NO_BASELINE,

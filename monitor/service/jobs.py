@@ -22,6 +22,10 @@ TASK = "probe"
 LATER = "probe later"
 """Waits without the replica's lock until it is due, then queues the probe: a job that holds a lock while it is not due
 would keep every other probe off the replica."""
+GATE, GATE_LATER = "gate", "gate later"
+"""As with probes: what waits for its time holds no lock meanwhile."""
+GATE_PRIORITY = 15
+"""A pipeline waits for it: before scheduled probes, after confirmations, which decide an alert."""
 POOL_SECONDS = 3.0
 """How long the worker waits for a connection: twice that much is the most a lost database adds to stopping."""
 PRIORITIES = {
@@ -59,6 +63,19 @@ class ProbeJob:
         return cls(**{**document, "reason": Reason(document["reason"])})
 
 
+@dataclass(frozen=True)
+class GateJob:
+    """One gate to measure. `replica`: whose scheduled probes wait until it is over; the other side is claimed."""
+
+    key: str
+    route: str
+    gate_id: int
+    replica: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
 _deferrer = App(connector=SyncPsycopgConnector())
 
 
@@ -67,12 +84,21 @@ def defer(connection: Connection, job: ProbeJob, at: datetime | None = None) -> 
 
     `at`: not before this time. Raises StoreError when the database is lost meanwhile.
     """
+    _defer(connection, TASK if at is None else LATER, job, at, PRIORITIES[job.reason])
+
+
+def defer_gate(connection: Connection, job: GateJob, at: datetime | None = None) -> None:
+    """Queues the gate as `defer` does a probe: in line with the probes of its replica. Raises StoreError."""
+    _defer(connection, GATE if at is None else GATE_LATER, job, at, GATE_PRIORITY)
+
+
+def _defer(connection: Connection, name: str, job: ProbeJob | GateJob, at: datetime | None, priority: int) -> None:
     task = _deferrer.configure_task(
-        TASK if at is None else LATER,
+        name,
         queue=QUEUE,
         lock=f"replica {url_and_rank(job.replica)[0]}" if at is None else None,
         schedule_at=at,
-        priority=PRIORITIES[job.reason],
+        priority=priority,
         connection=connection.connection.driver_connection,
     )
     try:

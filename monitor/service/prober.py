@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from monitor.core.address import url_and_rank
 from monitor.core.records import Identity, Reason, Run
 from monitor.errors import StoreError, UsageError
 from monitor.probing.replay import StandAside
@@ -18,7 +19,7 @@ from monitor.service.jobs import ProbeJob, defer
 from monitor.service.losing import SpeedupJudging
 from monitor.service.probes import run_probe, sampling_of
 from monitor.service.speedups import SpeedupProber
-from monitor.store import runs
+from monitor.store import gate_requests, runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,6 +35,8 @@ logger = logging.getLogger(__name__)
 STORE_RETRY_SECONDS = 1.0
 STORE_PATIENCE = timedelta(minutes=30)
 """How long a finished run is kept in memory while the database is away."""
+AFTER_A_GATE = timedelta(seconds=10)
+"""Until a replica that a gate measures is tried again."""
 INTERNAL_ERROR = "internal_error"
 """Invalid reason of a run that Specwatch itself failed to measure or to judge; its samples are kept."""
 
@@ -82,6 +85,8 @@ class Prober:
             return
         if await self._moved(route, wanted):
             return
+        if await asyncio.to_thread(self._kept_off, wanted):
+            return
         if wanted.reason is Reason.SPEEDUP:
             await self._speedups.work(route, wanted, prompt_set)
             return
@@ -104,6 +109,14 @@ class Prober:
         logger.info("%s has left route %s: its probe of %s goes to %s", job.replica, job.route, job.domain, replica)
         await asyncio.to_thread(self._defer, replace(job, replica=replica), None)
         return True
+
+    def _kept_off(self, job: ProbeJob) -> bool:
+        """Queues the job for later while a gate measures its server, as the candidate that it may also be."""
+        with self.database.transaction() as connection:
+            gated = gate_requests.is_measured(connection, url_and_rank(job.replica)[0])
+            if gated:
+                defer(connection, job, self.now() + AFTER_A_GATE)
+        return gated
 
     def _is_recorded(self, job: ProbeJob) -> bool:
         """Whether an earlier attempt at this job got as far as its run: then there is nothing left to measure."""

@@ -11,7 +11,7 @@ import procrastinate
 from procrastinate.exceptions import ConnectorException
 
 from monitor.errors import StoreError
-from monitor.service.jobs import QUEUE, ProbeJob
+from monitor.service.jobs import QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ class QueueKeeper:
 
     async def _rescue(self, app: procrastinate.App) -> None:
         for job in await app.job_manager.get_stalled_jobs(queue=QUEUE, seconds_since_heartbeat=STALLED_AFTER_SECONDS):
-            key = ProbeJob.from_dict(cast("dict[str, Any]", job.task_kwargs["job"])).key
+            key = cast("dict[str, Any]", job.task_kwargs["job"])["key"]
             if job.attempts < MOST_ATTEMPTS:
                 logger.warning("job %s of a dead worker is taken up again", key)
                 await app.job_manager.retry_job(job)

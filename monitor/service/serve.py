@@ -24,6 +24,7 @@ from monitor.service.budget import workers_for
 from monitor.service.bumps import announce
 from monitor.service.complaint import Complaint
 from monitor.service.discovery import Replicas
+from monitor.service.gate_runner import GateRunner
 from monitor.service.heartbeat import HeartbeatCaller
 from monitor.service.passive import PassiveReading
 from monitor.service.prober import Prober
@@ -37,6 +38,8 @@ from monitor.service.worker import Worker
 from monitor.store import incidents, migrate, outbox
 from monitor.web.app import build_app
 from monitor.web.bumps import bump_api
+from monitor.web.flagger import flagger_api
+from monitor.web.gates import gate_api
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -110,7 +113,8 @@ class Service:
         self.reminding = Reminding(database, config, now, lambda: self.scheduler.leads)
         prober = Prober(database, self.recorder, prompt_sets, on_recorded=self._recorded, now=now, replicas=replicas)
         concurrency = workers or workers_for(replicas.number())
-        self.worker = Worker(database, prober, concurrency=concurrency, grace_seconds=grace_seconds)
+        self.gates = GateRunner(database, config.routes, prompt_sets, replicas, now)
+        self.worker = Worker(database, prober, self.gates, concurrency=concurrency, grace_seconds=grace_seconds)
         self.passive = PassiveReading(database, config.routes, now, lambda: self.scheduler.leads, replicas=replicas)
         self.stale = StaleWatch(database, config, now, lambda: self.scheduler.leads)
         self.stopping = asyncio.Event()
@@ -181,7 +185,12 @@ class Service:
         await asyncio.wait(parts.values())
 
     def _web_server(self) -> uvicorn.Server:
-        api = bump_api(self.database, self.config.routes, self.config.api_tokens, self._announce)
+        tokens = self.config.api_tokens
+        api = [
+            *bump_api(self.database, self.config.routes, tokens, self._announce),
+            *gate_api(self.database, tokens, self.gates.ask, now),
+            *flagger_api(self.database, tokens, self.gates.ask),
+        ]
         settings = uvicorn.Config(
             build_app(
                 self.database,

@@ -1,4 +1,4 @@
-"""Takes probe jobs from the queue and gives them to the prober, until stopped or without the database."""
+"""Takes probes and gates from the queue, for the prober and the gate runner, until stopped or without the database."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from procrastinate.exceptions import ProcrastinateException
 
 from monitor.errors import StoreError
 from monitor.service.complaint import Complaint
-from monitor.service.jobs import LATER, QUEUE, TASK, ProbeJob, queue_app
+from monitor.service.jobs import GATE, GATE_LATER, LATER, QUEUE, TASK, GateJob, ProbeJob, queue_app
 from monitor.service.queue_keeper import HEARTBEAT_SECONDS, KEEP_JOBS_HOURS, HandBack, QueueKeeper
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from procrastinate import JobContext
 
+    from monitor.service.gate_runner import GateRunner
     from monitor.service.prober import Prober
     from monitor.store.database import Database
 
@@ -27,11 +30,14 @@ RETRY_SECONDS = 1.0
 
 
 class Worker:
-    """Runs probe jobs until stopped; jobs in flight finish, or go back to the queue after the grace period."""
+    """Runs probes and gates until stopped; jobs in flight finish, or go back to the queue after the grace period."""
 
-    def __init__(self, database: Database, prober: Prober, *, concurrency: int, grace_seconds: float) -> None:
+    def __init__(
+        self, database: Database, prober: Prober, gates: GateRunner, *, concurrency: int, grace_seconds: float
+    ) -> None:
         self.database = database
         self.prober = prober
+        self.gates = gates
         self.concurrency = concurrency
         self.grace_seconds = grace_seconds
         self.keeper = QueueKeeper(prober.now)
@@ -42,7 +48,7 @@ class Worker:
     @property
     def errors(self) -> int:
         """What went wrong here by mistake, and neither at a replica nor in the database."""
-        return self.prober.errors + self.keeper.given_up
+        return self.prober.errors + self.gates.errors + self.keeper.given_up
 
     async def run(self) -> None:
         """Works until `stop`; a lost database is waited for, and the jobs of a dead worker are taken up."""
@@ -76,6 +82,8 @@ class Worker:
         app = queue_app(self.database.conninfo())
         app.task(name=TASK, queue=QUEUE, pass_context=True, retry=HandBack())(self.probe)
         app.task(name=LATER, queue=QUEUE, retry=HandBack())(self.probe_now)
+        app.task(name=GATE, queue=QUEUE, pass_context=True, retry=HandBack())(self.gate)
+        app.task(name=GATE_LATER, queue=QUEUE, retry=HandBack())(self.gate_now)
         self.keeper.worker_id = None
         async with app.open_async():
             self._idle.end()
@@ -105,19 +113,29 @@ class Worker:
                 raise error
 
     async def probe(self, context: JobContext, job: dict[str, Any]) -> None:
+        await self._in_time(context, self.prober.work(ProbeJob.from_dict(job)))
+
+    async def probe_now(self, job: dict[str, Any]) -> None:
+        """A probe whose time has come."""
+        await self.prober.take_its_turn(ProbeJob.from_dict(job))
+
+    async def gate(self, context: JobContext, job: dict[str, Any]) -> None:
+        await self._in_time(context, self.gates.work(GateJob(**job)))
+
+    async def gate_now(self, job: dict[str, Any]) -> None:
+        """A gate whose time has come."""
+        await self.gates.take_its_turn(GateJob(**job))
+
+    async def _in_time(self, context: JobContext, work: Coroutine[Any, Any, None]) -> None:
         """One job, which may be cancelled once the grace period is over."""
         self.keeper.worker_id = context.job.worker_id
         task = asyncio.current_task()
         assert task is not None
         self._probing.add(task)
         try:
-            await self.prober.work(ProbeJob.from_dict(job))
+            await work
         finally:
             self._probing.discard(task)
-
-    async def probe_now(self, job: dict[str, Any]) -> None:
-        """A probe whose time has come."""
-        await self.prober.take_its_turn(ProbeJob.from_dict(job))
 
     async def _pause(self, seconds: float) -> None:
         try:

@@ -47,4 +47,4 @@ def _documents(connection: Connection, rows: Sequence[Row[Any]]) -> list[dict[st
 
 
 def _document(row: Row[Any]) -> dict[str, Any]:
-    return {"id": row.id, **row.document}
+    return {"id": row.id, "status": row.status, **row.document}

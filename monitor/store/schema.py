@@ -472,11 +472,20 @@ gates = Table(
     metadata,
     _id(),
     Column("route", Text),
-    Column("verdict", Text, nullable=False),
-    _time("finished_at"),
+    Column("verdict", Text),
+    _time("finished_at", nullable=True),
     Column("document", JSONB, nullable=False),
+    Column("status", Text, nullable=False, server_default=text("'done'")),
+    Column("asked", JSONB),
+    Column("asked_by", Text),
+    _time("asked_at", nullable=True),
+    Column("key", Text),
+    Column("servers", ARRAY(Text)),
+    _time("lease_until", nullable=True),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
 )
 Index("ix_gates_route_id", gates.c.route, gates.c.id)
+Index("ix_gates_asked_by_key", gates.c.asked_by, gates.c.key)
 
 gate_waivers = Table(
     "gate_waivers",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 import logging
 import os
@@ -29,11 +30,11 @@ def authorised(request: Request, tokens: Sequence[ApiToken], scope: Scope) -> Ap
     if not tokens:
         example = f"api_tokens: [{{name: ci, token: {{env: SPECWATCH_CI_TOKEN}}, scopes: [{scope}]}}]"
         return problem(403, f"nobody may ask for this: routes.yaml has no api_tokens; set for example {example}")
-    kind, _, sent = request.headers.get("authorization", "").partition(" ")
-    if kind.lower() != "bearer" or not sent.strip():
+    sent = _sent(request.headers.get("authorization", ""))
+    if not sent:
         said = f"send the header 'Authorization: Bearer TOKEN' with a token of api_tokens that has the scope {scope}"
         return problem(401, said, **{"WWW-Authenticate": "Bearer"})
-    found = [token for token in tokens if _is(token, sent.strip())]
+    found = [token for token in tokens if _is(token, sent)]
     if not found:
         said = f"this token is none of api_tokens in routes.yaml; one with the scope {scope} is needed"
         return problem(401, said, **{"WWW-Authenticate": 'Bearer error="invalid_token"'})
@@ -46,6 +47,19 @@ def authorised(request: Request, tokens: Sequence[ApiToken], scope: Scope) -> Ap
 def problem(status: int, error: str, **headers: str) -> JSONResponse:
     """An answer that says what is wrong and what to do."""
     return JSONResponse({"error": error}, status_code=status, headers=headers)
+
+
+def _sent(header: str) -> str:
+    """The bearer token, or the password of callers that know only http://NAME:TOKEN@…, as Flagger."""
+    kind, _, sent = header.partition(" ")
+    if kind.lower() == "bearer":
+        return sent.strip()
+    if kind.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(sent.strip(), validate=True).decode("latin-1").partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def _is(token: ApiToken, sent: str) -> bool:

@@ -264,7 +264,7 @@ class TestOfARoute:
         assert (found["exit_code"], found["route"], found["against"]) == (0, "chat", "production")
         assert "kept as gate 1; see 'specwatch gates 1'" in result.stderr
         kept = json.loads(self.specwatch(config, database, "gates", "1", "--format", "json").stdout)
-        assert kept == {"id": 1, **found}
+        assert kept == {"id": 1, "status": "done", **found}
         listed = self.specwatch(config, database, "gates").stdout
         assert "pass" in listed
         assert candidate in listed

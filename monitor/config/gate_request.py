@@ -1,0 +1,47 @@
+"""What a gate is asked over HTTP: the options of `specwatch gate ROUTE`, with the same names and defaults."""
+
+from datetime import timedelta
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from monitor.config.replicas import replica_url
+from monitor.config.strict import Names, StrictModel, Text
+from monitor.config.units import Duration, Ratio
+from monitor.core.gate import MAX_DROP
+
+KINDS = ("production", "baseline")
+FEWEST_PROMPTS = 12
+
+
+def _against(value: str) -> str:
+    return value if value in KINDS else replica_url(value)
+
+
+Count = Annotated[int, Field(strict=True, ge=FEWEST_PROMPTS)]
+
+
+class GateRequest(StrictModel):
+    """A gate of a route; whoever can send one can make this process call `candidate` with the route's key."""
+
+    route: Text
+    candidate: Annotated[Text, AfterValidator(replica_url)]
+    against: Annotated[Text, AfterValidator(_against)] = "production"
+    candidate_model: Text | None = None
+    max_drop: Ratio = MAX_DROP
+    metric: Literal["acceptance_length", "tokens_per_step"] = "acceptance_length"
+    domains: Names | None = None
+    prompts: Count | None = None
+    min_prompts: Count = FEWEST_PROMPTS
+    timeout: Duration = timedelta(minutes=15)
+
+    @model_validator(mode="after")
+    def _enough_prompts(self) -> Self:
+        if self.prompts is not None and self.prompts < self.min_prompts:
+            raise ValueError(f"prompts {self.prompts} is less than the {self.min_prompts} of min_prompts")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """`production`, `baseline` or `url`."""
+        return self.against if self.against in KINDS else "url"

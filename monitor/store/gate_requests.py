@@ -1,0 +1,156 @@
+"""Gates that were asked over HTTP: kept before they are measured, claimed by one process at a time, ended once."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import ARRAY, Text, cast, func, insert, select, text, update
+
+from monitor.core.gate import GateReason
+from monitor.core.gate_status import OPEN, GateStatus, ended_document, open_document
+from monitor.store.schema import gates
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+KEY_LIVES = timedelta(hours=24)
+"""How long a key stands for the gate it was first sent with: longer than a pipeline asks again, shorter than until the
+same revision is released anew, when a verdict of last week says nothing of today's servers."""
+LEASE = timedelta(seconds=30)
+"""A gate whose process has not said for so long that it measures, does not."""
+MOST_ATTEMPTS = 3
+"""A gate that so many processes left unfinished ends undecided."""
+CLAIM_LOCK = 0x5BEC_0004
+"""Transaction advisory lock of claims: whether a server is free is asked by one at a time."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`new`: kept now for the first time. Not `same`: its key stands for a gate of which something else was asked."""
+
+    id: int
+    new: bool
+    same: bool
+
+
+class Claim(enum.Enum):
+    """TAKEN: measure now. BUSY: another gate measures one of the servers. OVER: it has ended. WORN: tried too often."""
+
+    TAKEN = enum.auto()
+    BUSY = enum.auto()
+    OVER = enum.auto()
+    WORN = enum.auto()
+
+
+def ask(
+    connection: Connection, document: Mapping[str, Any], asked: Mapping[str, Any], by: str, key: str | None
+) -> Asked:
+    """Keeps the gate as queued, or finds the one that `by` asked for under this key within KEY_LIVES.
+
+    Two that ask at once with one key get one gate.
+    """
+    if key is not None:
+        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 2))"), {"key": f"{by} {key}"})
+        mine = (gates.c.asked_by == by) & (gates.c.key == key) & (gates.c.asked_at > func.now() - KEY_LIVES)
+        found = connection.execute(select(gates).where(mine).order_by(gates.c.id.desc()).limit(1)).one_or_none()
+        if found is not None:
+            return Asked(found.id, new=False, same=found.asked == asked)
+    statement = insert(gates).values(
+        route=asked["route"],
+        status=GateStatus.QUEUED.value,
+        document=open_document(document, "waits for its turn"),
+        asked=asked,
+        asked_by=by,
+        asked_at=func.now(),
+        key=key,
+    )
+    return Asked(int(connection.execute(statement.returning(gates.c.id)).scalar_one()), new=True, same=True)
+
+
+def asked_of(connection: Connection, gate_id: int) -> dict[str, Any] | None:
+    """What an open gate was asked; None for one that has ended or is not there."""
+    its = select(gates.c.asked).where(gates.c.id == gate_id, gates.c.status.in_(OPEN))
+    return connection.execute(its).scalar_one_or_none()
+
+
+def claim(connection: Connection, gate_id: int, servers: Sequence[str]) -> Claim:
+    """TAKEN for one at a time of the gates that would measure any of these servers, until its lease ends."""
+    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": CLAIM_LOCK})
+    row = connection.execute(select(gates).where(gates.c.id == gate_id).with_for_update()).one_or_none()
+    if row is None or row.status not in OPEN:
+        return Claim.OVER
+    if row.attempts >= MOST_ATTEMPTS:
+        return Claim.WORN
+    if _measured(connection, servers, gate_id):
+        return Claim.BUSY
+    values = {
+        "status": GateStatus.RUNNING.value,
+        "servers": list(servers),
+        "lease_until": func.now() + LEASE,
+        "attempts": row.attempts + 1,
+        "document": open_document(row.document, "is measured now"),
+    }
+    connection.execute(update(gates).where(gates.c.id == gate_id).values(**values))
+    return Claim.TAKEN
+
+
+def is_measured(connection: Connection, server: str) -> bool:
+    """Whether a gate measures this server now: others keep off."""
+    return _measured(connection, [server], None)
+
+
+def _measured(connection: Connection, servers: Sequence[str], but: int | None) -> bool:
+    them = (gates.c.status == GateStatus.RUNNING.value) & (gates.c.lease_until > func.now())
+    shared = gates.c.servers.op("&&")(cast(list(servers), ARRAY(Text)))
+    found = select(gates.c.id).where(them, shared, gates.c.id.is_distinct_from(but))
+    return connection.execute(found.limit(1)).one_or_none() is not None
+
+
+def renew(connection: Connection, gate_id: int) -> bool:
+    """Says that it is still measured. False when it has ended meanwhile: it was cancelled."""
+    running = (gates.c.id == gate_id) & (gates.c.status == GateStatus.RUNNING.value)
+    statement = update(gates).where(running).values(lease_until=func.now() + LEASE).returning(gates.c.id)
+    return connection.execute(statement).one_or_none() is not None
+
+
+def finish(connection: Connection, gate_id: int, document: Mapping[str, Any], finished_at: datetime) -> bool:
+    """Keeps the verdict. False when it had ended before: the first ending stands."""
+    return _end(connection, gate_id, GateStatus.DONE, document, finished_at)
+
+
+def give_up(connection: Connection, gate_id: int, reason: GateReason, why: str, now: datetime) -> bool:
+    """Ends it without a measurement, and so never with a pass. False when it had ended before."""
+    return _end_early(connection, gate_id, GateStatus.DONE, reason, why, now)
+
+
+def cancel(connection: Connection, gate_id: int, by: str, now: datetime) -> bool:
+    """False when it had ended before."""
+    return _end_early(connection, gate_id, GateStatus.CANCELLED, GateReason.CANCELLED, f"cancelled by {by}", now)
+
+
+def _end_early(
+    connection: Connection, gate_id: int, status: GateStatus, reason: GateReason, why: str, now: datetime
+) -> bool:
+    its = select(gates.c.document).where(gates.c.id == gate_id).with_for_update()
+    document = connection.execute(its).scalar_one_or_none()
+    return document is not None and _end(connection, gate_id, status, ended_document(document, reason, why, now), now)
+
+
+def _end(
+    connection: Connection, gate_id: int, status: GateStatus, document: Mapping[str, Any], finished_at: datetime
+) -> bool:
+    values = {
+        "status": status.value,
+        "verdict": document["verdict"],
+        "document": document,
+        "finished_at": finished_at,
+        "lease_until": None,
+    }
+    statement = update(gates).where(gates.c.id == gate_id, gates.c.status.in_(OPEN)).values(**values)
+    return connection.execute(statement.returning(gates.c.id)).one_or_none() is not None
