@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import time
+import re
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import event, text, update
 
 from monitor.config.tokens import ApiToken
 from monitor.core.gate import GateReason
@@ -117,15 +117,14 @@ async def test_a_gate_is_asked_at_once_measured_later_and_read_in_one_shape(
     assert (await bed.client.get(PATH, params={"route": "chut"})).json() == {"gates": []}
 
 
-async def test_a_gate_is_read_in_under_50_milliseconds(bed: Bed, candidate: str) -> None:
+async def test_a_gate_is_read_by_two_statements_however_many_there_are(bed: Bed, candidate: str) -> None:
+    """So that it takes well under the 50 ms that a pipeline which looks often may expect."""
     await bed.client.post(PATH, json=asked(candidate))
     await bed.work(1)
-    seconds = []
-    for _ in range(10):
-        began = time.perf_counter()
-        assert (await bed.client.get(f"{PATH}/1")).status_code == 200
-        seconds.append(time.perf_counter() - began)
-    assert sorted(seconds)[5] < 0.05
+    statements: list[str] = []
+    event.listen(bed.database.engine, "before_cursor_execute", lambda *sent: statements.append(sent[2]))
+    assert (await bed.client.get(f"{PATH}/1")).status_code == 200
+    assert [re.findall(r"FROM (\w+)", statement)[0] for statement in statements] == ["gates", "gate_waivers"]
 
 
 async def test_a_worse_candidate_fails(bed: Bed) -> None:
