@@ -9,14 +9,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from monitor.alerting.posting import Arrival, Failure, Why
+from monitor.alerting.windows import open_windows
 from monitor.core.tally import Tally
 from monitor.store import outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from monitor.alerting.receivers import Receiver
+    from monitor.config.maintenance import Maintenance
     from monitor.store.database import Database
     from monitor.store.outbox import Delivery
 
@@ -44,10 +46,17 @@ class Sender:
     Counts since it was made: attempts, those that failed, messages given up, and pauses that receivers asked for.
     """
 
-    def __init__(self, database: Database, receivers: Mapping[str, Receiver], now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        receivers: Mapping[str, Receiver],
+        now: Callable[[], datetime],
+        maintenance: Sequence[Maintenance] = (),
+    ) -> None:
         self.database = database
         self.receivers = receivers
         self.now = now
+        self.maintenance = maintenance
         self.attempts = Tally({"receiver": receivers})
         self.failures = Tally({"receiver": receivers, "reason": list(Why)})
         self.given_up = Tally({"receiver": receivers, "reason": list(Why)})
@@ -60,8 +69,10 @@ class Sender:
         return len(claimed)
 
     def _claim(self, limit: int) -> list[Delivery]:
+        now = self.now()
         with self.database.transaction() as connection:
-            return outbox.claim_deliveries(connection, self.now(), LEASE, limit)
+            open_windows(connection, self.maintenance, now)
+            return outbox.claim_deliveries(connection, now, LEASE, limit)
 
     async def _send(self, delivery: Delivery) -> None:
         receiver = self.receivers.get(delivery.receiver)

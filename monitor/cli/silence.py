@@ -92,11 +92,14 @@ def add(
 @format_option
 @click.pass_obj
 def list_(context: Context, everything: bool, format_: str) -> None:
-    """List the silences that hold now, newest first."""
+    """List the silences that hold now, newest first, and before them when maintenance windows open next."""
+    from monitor.alerting.windows import windows_to_come
     from monitor.store.silences import list_silences
 
+    now = datetime.now(UTC)
     with context.database() as database, database.transaction() as connection:
-        rows = list_silences(connection, datetime.now(UTC), active_only=not everything)
+        held = list_silences(connection, now, active_only=not everything)
+    rows = [*windows_to_come(context.maintenance(), now), *held]
     emit(rows, _columns(), format_, "no silences" if everything else "nothing is silenced")
 
 
@@ -119,7 +122,7 @@ def _columns() -> list[Column]:
         return f"ended early{by}" if row["ended_at"] else row["state"]
 
     return [
-        Column("id", lambda row: str(row["id"]), right=True),
+        Column("id", lambda row: NOTHING if row["id"] is None else str(row["id"]), right=True),
         Column("silences", silenced),
         Column("by", lambda row: row["by"]),
         Column("reason", lambda row: row["reason"] or NOTHING),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from monitor.config.limits import MAX_RUNS
+from monitor.config.maintenance import Maintenance
 from monitor.config.receivers import Receiver, web_address
 from monitor.config.secrets import Secret
 from monitor.config.strict import Labels, Name, Names, StrictModel, Switch, Text, Whole, at_least_one
@@ -156,7 +157,10 @@ class Heartbeat(StrictModel):
         return duration
 
 
-def _distinct_names(items: tuple[Rule, ...] | tuple[Receiver, ...]) -> tuple[Rule, ...] | tuple[Receiver, ...]:
+Named = tuple[Rule, ...] | tuple[Receiver, ...] | tuple[Maintenance, ...]
+
+
+def _distinct_names(items: Named) -> Named:
     names = [item.name for item in items]
     for position, name in enumerate(names):
         if name in names[:position]:
@@ -177,6 +181,9 @@ class Alerting(StrictModel):
         default=(),
         description="Who gets what; a receiver named by several entries gets what any of them selects, once. "
         "Unset: every receiver gets everything.",
+    )
+    maintenance: Annotated[tuple[Maintenance, ...], AfterValidator(_distinct_names)] = Field(
+        default=(), description="Windows by schedule in which messages are held as by a silence. Unset: none."
     )
     resolve: Resolve = Field(default=Resolve(), description="When an incident is over.")
     stale: Stale = Field(default=Stale(), description="When a route counts as not measured, which is an incident too.")

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from monitor.config.alerting import Alerting, Routing, Rule
 from monitor.config.document import Document, Where, read_document, spelled
 from monitor.config.explain import explain
+from monitor.config.maintenance import Maintenance
 from monitor.config.routes import Route, RoutesFile
 from monitor.config.secrets import Secret
 from monitor.config.settings import Settings
@@ -158,16 +159,17 @@ def _validated(model: type[Model], document: Document, data: object, context: Ma
 
 
 def _check_references(document: Document, alerting: Alerting, routes: tuple[Route, ...]) -> None:
-    selections: list[tuple[str, int, Rule | Routing]] = [
+    selections: list[tuple[str, int, Rule | Routing | Maintenance]] = [
         *(("rules", position, rule) for position, rule in enumerate(alerting.rules)),
         *(("routing", position, entry) for position, entry in enumerate(alerting.routing)),
+        *(("maintenance", position, window) for position, window in enumerate(alerting.maintenance)),
     ]
     for section, position, selection in selections:
         for key, message in _unmatched(selection, routes):
             document.problems.append(document.problem((section, position, key), message))
 
 
-def _unmatched(selection: Rule | Routing, routes: tuple[Route, ...]) -> Iterator[tuple[str, str]]:
+def _unmatched(selection: Rule | Routing | Maintenance, routes: tuple[Route, ...]) -> Iterator[tuple[str, str]]:
     """A name that means nothing would silence a rule or a receiver without anyone noticing."""
     names = [route.name for route in routes]
     for name in selection.routes or ():

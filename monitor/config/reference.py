@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from monitor.config.alerting import Alerting, Heartbeat, Resolve, Routing, Rule, Stale
+from monitor.config.maintenance import Maintenance
 from monitor.config.receivers import Alertmanager, Email, Log, PagerDuty, Receiver, Slack, Teams, Webhook
 from monitor.config.replicas import Discovery
 from monitor.config.routes import BaselinePolicy, Route, RoutesFile
@@ -87,6 +88,7 @@ _ALERTING: tuple[tuple[str, type[BaseModel]], ...] = (
     ("email", Email),
     ("log", Log),
     ("routing", Routing),
+    ("maintenance", Maintenance),
     ("resolve", Resolve),
     ("stale", Stale),
 )

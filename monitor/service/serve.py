@@ -106,7 +106,7 @@ class Service:
         self._closes_removed = closes_removed
         self.recorder = Recorder(config, replicas)
         receivers = receivers or build_receivers(config.alerting)
-        self.sender = Sender(database, receivers, now)
+        self.sender = Sender(database, receivers, now, config.alerting.maintenance)
         self.scheduler = Scheduler(database, config.routes, now, replicas)
         self.resender = Resender(database, receivers, now, lambda: self.scheduler.leads)
         self.heartbeat = HeartbeatCaller(database, config, now, lambda: self.scheduler.leads)

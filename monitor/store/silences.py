@@ -46,6 +46,20 @@ def add_silence(
     return silence_document(connection.execute(insert(silences).values(values).returning(silences)).one(), now)
 
 
+def open_silence(connection: Connection, values: Mapping[str, Any]) -> None:
+    """A silence with these columns, as a maintenance window makes it: once for its creator, beginning and route."""
+    known = select(silences.c.id).where(
+        silences.c.created_by == values["created_by"],
+        silences.c.created_at == values["created_at"],
+        silences.c.route.is_not_distinct_from(values["route"]),
+    )
+    if connection.execute(known).first() is None:
+        # No constraint keeps two senders from both making it: the second waits here, and then finds the first's.
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(values["created_by"]))))
+        if connection.execute(known).first() is None:
+            connection.execute(insert(silences).values(values))
+
+
 def end_silence(connection: Connection, silence_id: int, by: str | None, now: datetime) -> dict[str, Any]:
     """Ends it now. Raises UsageError when there is none of this id or it is over."""
     row = connection.execute(select(silences).where(silences.c.id == silence_id).with_for_update()).one_or_none()
@@ -83,6 +97,23 @@ def silence_document(row: Row[Any], now: datetime) -> dict[str, Any]:
         "ends_at": row.ends_at.isoformat(),
         "ended_at": None if row.ended_at is None else row.ended_at.isoformat(),
         "ended_by": row.ended_by,
+    }
+
+
+def silence_to_come(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of what `open_silence` will make of these columns."""
+    return {
+        "id": None,
+        "state": "scheduled",
+        "route": values["route"],
+        "labels": values["labels"],
+        "severity": values["severity"],
+        "by": values["created_by"],
+        "reason": values["reason"],
+        "created_at": values["created_at"].isoformat(),
+        "ends_at": values["ends_at"].isoformat(),
+        "ended_at": None,
+        "ended_by": None,
     }
 
 
