@@ -101,10 +101,10 @@ class TestStream:
             assert read.counts.drafted == read.counts.steps * 4
             assert 0 <= told.counts.accepted - read.counts.accepted <= 4
             assert read.chunk_tokens == told.chunk_tokens
-        assert seen[0].warnings == (
+        assert [warning for warning in seen[0].warnings if not warning.startswith("this machine was late")] == [
             "counts are estimated from the stream; for exact counts start the server with "
-            "--per-request-spec-decode-metrics summary (vLLM ≥ 0.29)",
-        )
+            "--per-request-spec-decode-metrics summary (vLLM ≥ 0.29)"
+        ]
 
     async def test_a_stream_interval_gives_itself_away_by_merged_chunks(self):
         server = SimulatedServer(ServerConfig(per_request_counts="none"))
