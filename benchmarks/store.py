@@ -90,7 +90,8 @@ def measure(server: str) -> None:
 
 @contextmanager
 def _filled(server: str) -> Iterator[Database]:
-    with psycopg.connect(server, autocommit=True) as admin:
+    conninfo = make_url(server).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(conninfo, autocommit=True) as admin:
         admin.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
         admin.execute(f"CREATE DATABASE {NAME}")
     database = Database(make_url(server).set(database=NAME).render_as_string(hide_password=False))
@@ -103,7 +104,7 @@ def _filled(server: str) -> Iterator[Database]:
         yield database
     finally:
         database.close()
-        with psycopg.connect(server, autocommit=True) as admin:
+        with psycopg.connect(conninfo, autocommit=True) as admin:
             admin.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
 
 

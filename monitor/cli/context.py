@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from monitor.config.load import Config
-    from monitor.config.maintenance import Maintenance
     from monitor.config.routes import Route
     from monitor.prompts.sets import PromptSet
     from monitor.store.database import Database
@@ -54,15 +53,6 @@ class Context:
             return {route.name: route for route in self.load_config().routes}
         except ConfigError:
             return {}
-
-    def maintenance(self) -> tuple[Maintenance, ...]:
-        """The windows of alerting.yaml, when the configuration can be read; nothing when there is none here."""
-        from monitor.errors import ConfigError
-
-        try:
-            return self.load_config().alerting.maintenance
-        except ConfigError:
-            return ()
 
     def mixes(self) -> dict[str, dict[str, float]]:
         """Route → its mix, when the configuration can be read."""

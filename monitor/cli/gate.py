@@ -17,15 +17,13 @@ from monitor.core.format import NOTHING, change
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from monitor.cli.context import Context
-    from monitor.config.routes import Route
-    from monitor.core.gate_verdict import GateThresholds, GateVerdict
+    from monitor.core.gate_verdict import GateVerdict
     from monitor.probing.comparing import FindBaseline, GatePlan
     from monitor.probing.gate import GateStep, Server
-    from monitor.prompts.sets import PromptSet
     from monitor.store.database import Database
 
 
@@ -77,14 +75,14 @@ def run_(context: Context, /, *, format_: str, out: Path | None, **given: Any) -
 def _between_servers(options: GateOptions) -> GateVerdict:
     from monitor.core.records import Sampling
     from monitor.probing.client import Target
-    from monitor.probing.comparing import GatePlan
+    from monitor.probing.comparing import GatePlan, thresholds_of
     from monitor.probing.gate import Server
     from monitor.probing.recognise import engine_at
 
     sets = chosen_sets(options.prompts_dir, options.domains)
     plan = GatePlan(
         tuple(sets),
-        _thresholds(options, sets, {}),
+        thresholds_of(options, sets, {}),
         Sampling(max_tokens=options.max_tokens),
         options.concurrency,
         "url",
@@ -105,47 +103,15 @@ def _between_servers(options: GateOptions) -> GateVerdict:
 
 
 def _of_route(context: Context, options: GateOptions, database: Database) -> GateVerdict:
-    from monitor.service import gating
     from monitor.service.discovery import replicas_now
+    from monitor.service.gating import sides_of
     from monitor.store import migrate
 
     migrate.upgrade(database)
     config, route = context.load_config(), context.route(options.route or "")
-    sets = _sets_of(route, context.prompt_sets(config), options.domains)
-    kind = options.against if options.against in ("production", "baseline") else "url"
-    plan = gating.route_plan(route, sets, _thresholds(options, sets, route.mix), kind, options.prompts)
-    reference: Server | FindBaseline
-    match kind:
-        case "production":
-            reference = gating.production_of(route, replicas_now(route), options.candidate)
-        case "baseline":
-            reference = gating.approved_baselines(database, route, options.metric)
-        case _:
-            reference = gating.url_of(route, options.against)
-    candidate = gating.candidate_of(route, options.candidate, options.candidate_model)
+    sets = context.prompt_sets(config)
+    candidate, reference, plan = sides_of(database, route, options, sets, lambda: replicas_now(route))
     return asyncio.run(_run(candidate, reference, plan))
-
-
-def _sets_of(route: Route, sets: Mapping[str, PromptSet], wanted: Sequence[str]) -> list[PromptSet]:
-    for domain in wanted:
-        if domain not in route.domains:
-            raise UsageError(f"{domain} is not a domain of {route.name}; there are: {', '.join(route.domains)}")
-    return [sets[domain] for domain in dict.fromkeys(wanted or route.domains)]
-
-
-def _thresholds(options: GateOptions, sets: Sequence[PromptSet], mix: Mapping[str, float]) -> GateThresholds:
-    """The mix is that of the route as far as its domains are compared; without a route all weigh the same."""
-    from monitor.core.gate_verdict import GateThresholds
-
-    for one in sets:
-        if len(one.prompts) < options.min_prompts:
-            raise UsageError(f"{one.domain} has {len(one.prompts)} prompts, {options.min_prompts} must be valid")
-    weights = {one.domain: mix[one.domain] if mix else 1.0 for one in sets if not mix or one.domain in mix}
-    total = sum(weights.values())
-    shares = {domain: weight / total for domain, weight in weights.items()}
-    return GateThresholds(
-        options.metric, options.max_drop, options.min_prompts, options.timeout.total_seconds(), shares
-    )
 
 
 async def _run(candidate: Server, reference: Server | FindBaseline, plan: GatePlan) -> GateVerdict:

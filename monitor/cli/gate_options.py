@@ -13,7 +13,7 @@ from monitor.cli.gate_report import FORMATS
 from monitor.cli.parameters import engine_option, server_url
 from monitor.config.limits import MAX_CONCURRENCY, MAX_TOKENS
 from monitor.config.units import parse_duration, parse_ratio
-from monitor.core.gate import METRICS
+from monitor.core.gate import METRICS, REFERENCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from monitor.probing.outcome import SourceWish
 
-KINDS = ("production", "baseline")
 DEFAULTS = {"model": None, "engine": "auto", "concurrency": 4, "max_tokens": 128, "source": "auto", "api_key_env": None}
 """Of what routes.yaml says for a route."""
 
@@ -49,7 +48,7 @@ class GateOptions:
     prompts_dir: Path | None
 
     def __post_init__(self) -> None:
-        if self.route is None and self.against in KINDS:
+        if self.route is None and self.against in REFERENCES:
             raise click.UsageError("without ROUTE, name the server to hold the candidate against: --against URL")
         if self.prompts is not None and self.prompts < self.min_prompts:
             raise click.UsageError(f"--prompts {self.prompts} is less than the {self.min_prompts} that must be valid")
@@ -66,7 +65,7 @@ class GateOptions:
 
 
 def _against(context: click.Context, parameter: click.Parameter, value: str) -> Any:
-    return value if value in KINDS else server_url(context, parameter, value)
+    return value if value in REFERENCES else server_url(context, parameter, value)
 
 
 def _read(parse: Callable[[object], Any]) -> Callable[[click.Context, click.Parameter, str], Any]:

@@ -94,12 +94,18 @@ def add(
 def list_(context: Context, everything: bool, format_: str) -> None:
     """List the silences that hold now, newest first, and before them when maintenance windows open next."""
     from monitor.alerting.windows import windows_to_come
+    from monitor.errors import ConfigError
     from monitor.store.silences import list_silences
 
     now = datetime.now(UTC)
+    try:
+        windows = context.load_config().alerting.maintenance
+    except ConfigError as error:
+        windows = ()
+        click.echo(f"maintenance windows are not shown: {error}", err=True)
     with context.database() as database, database.transaction() as connection:
         held = list_silences(connection, now, active_only=not everything)
-    rows = [*windows_to_come(context.maintenance(), now), *held]
+    rows = [*windows_to_come(windows, now), *held]
     emit(rows, _columns(), format_, "no silences" if everything else "nothing is silenced")
 
 

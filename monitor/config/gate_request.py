@@ -8,14 +8,13 @@ from pydantic import AfterValidator, Field, model_validator
 from monitor.config.replicas import replica_url
 from monitor.config.strict import Names, StrictModel, Text
 from monitor.config.units import Duration, Ratio
-from monitor.core.gate import MAX_DROP
+from monitor.core.gate import MAX_DROP, REFERENCES
 
-KINDS = ("production", "baseline")
 FEWEST_PROMPTS = 12
 
 
 def _against(value: str) -> str:
-    return value if value in KINDS else replica_url(value)
+    return value if value in REFERENCES else replica_url(value)
 
 
 Count = Annotated[int, Field(strict=True, ge=FEWEST_PROMPTS)]
@@ -40,8 +39,3 @@ class GateRequest(StrictModel):
         if self.prompts is not None and self.prompts < self.min_prompts:
             raise ValueError(f"prompts {self.prompts} is less than the {self.min_prompts} of min_prompts")
         return self
-
-    @property
-    def kind(self) -> str:
-        """`production`, `baseline` or `url`."""
-        return self.against if self.against in KINDS else "url"

@@ -30,6 +30,8 @@ ALPHA = 0.05
 """Chance of a wrong pass at exactly the allowed drop, and of a wrong fail, each split evenly over the looks."""
 LEVEL = 1 - 2 * ALPHA / len(LOOKS)
 """Of the interval of one look: each end is wrong in ALPHA / 4."""
+REFERENCES = ("production", "baseline")
+"""What a candidate of a route is held against, unless it is the URL of another server."""
 MAX_DROP = 0.10
 METRICS = ("acceptance_length", "tokens_per_step")
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from monitor.core.figures import aggregate, metric_values
 from monitor.core.gate import paired_reference, shared_prompts, take_look
-from monitor.core.gate_verdict import GateDomain
+from monitor.core.gate_verdict import GateDomain, GateThresholds
 from monitor.core.judge import Comparability, Reference
 from monitor.core.statistics import BaselineValues, baseline_values
 from monitor.engines.counts import MAX_CONTAMINATION_RATIO
+from monitor.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import timedelta
 
     from monitor.core.gate import GateReason, Look
-    from monitor.core.gate_verdict import GateThresholds
     from monitor.core.records import Identity, Run, Sampling
     from monitor.probing.outcome import SourceWish
     from monitor.prompts.sets import PromptSet
@@ -49,6 +50,43 @@ class GatePlan:
     max_contamination_ratio: float = MAX_CONTAMINATION_RATIO
     max_waiting: int | None = None
     limit: int | None = None
+
+
+class GateAsked(Protocol):
+    """What a gate is asked, wherever it comes from: the options of the command, the body of a request."""
+
+    @property
+    def candidate(self) -> str: ...
+    @property
+    def candidate_model(self) -> str | None: ...
+    @property
+    def against(self) -> str: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def max_drop(self) -> float: ...
+    @property
+    def domains(self) -> Sequence[str] | None: ...
+    @property
+    def prompts(self) -> int | None: ...
+    @property
+    def min_prompts(self) -> int: ...
+    @property
+    def timeout(self) -> timedelta: ...
+
+
+def thresholds_of(asked: GateAsked, sets: Sequence[PromptSet], mix: Mapping[str, float]) -> GateThresholds:
+    """The mix is that of the route as far as its domains are compared; where it is empty all weigh the same.
+
+    Raises UsageError for a set that is too small.
+    """
+    for one in sets:
+        if len(one.prompts) < asked.min_prompts:
+            raise UsageError(f"{one.domain} has {len(one.prompts)} prompts, {asked.min_prompts} must be valid")
+    weights = {one.domain: mix[one.domain] if mix else 1.0 for one in sets if not mix or one.domain in mix}
+    total = sum(weights.values())
+    shares = {domain: weight / total for domain, weight in weights.items()}
+    return GateThresholds(asked.metric, asked.max_drop, asked.min_prompts, asked.timeout.total_seconds(), shares)
 
 
 class Comparing:

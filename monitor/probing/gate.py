@@ -193,8 +193,8 @@ class _Gating:
         return comparing.ended(*ending)
 
     async def _compare(self, comparing: Comparing) -> tuple[GateReason, str]:
-        thresholds = self._plan.thresholds
-        if self._find is not None and self._find(comparing.prompt_set.domain, comparing.expected()) is None:
+        thresholds, domain = self._plan.thresholds, comparing.prompt_set.domain
+        if self._find is not None and await asyncio.to_thread(self._find, domain, comparing.expected()) is None:
             return GateReason.NO_BASELINE, f"no approved baseline; see 'specwatch baseline create {self._plan.route}'"
         for pair in range(1, LOOKS[-1] + 1):
             for server in self._servers:
@@ -202,7 +202,7 @@ class _Gating:
                 if problem := self._problem(server, run):
                     return problem
                 comparing.add(server.name, run)
-            if problem := self._not_comparable(comparing):
+            if problem := await self._not_comparable(comparing):
                 return problem
             if pair not in LOOKS:
                 continue
@@ -252,14 +252,15 @@ class _Gating:
             return GateReason.IDENTITY_CHANGED, f"{server.name}: the server was restarted during the gate"
         return None
 
-    def _not_comparable(self, comparing: Comparing) -> tuple[GateReason, str] | None:
+    async def _not_comparable(self, comparing: Comparing) -> tuple[GateReason, str] | None:
         """Sets the reference, too."""
         if self._find is None:
             if differences := "; ".join(comparing.differences()):
                 return GateReason.NOT_COMPARABLE, f"{differences}; --source stream counts alike on both"
             comparing.pair_up()
         else:
-            known = self._find(comparing.prompt_set.domain, comparing.comparability["candidate"])
+            own = comparing.comparability["candidate"]
+            known = await asyncio.to_thread(self._find, comparing.prompt_set.domain, own)
             assert known is not None, "baselines are never removed"
             self._seen.setdefault("reference", known.identity)
             if differences := "; ".join(comparing.hold_against(known.reference)):

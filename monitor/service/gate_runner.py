@@ -19,8 +19,8 @@ from monitor.core.gate import GateReason
 from monitor.core.gate_verdict import GateSide, GateVerdict
 from monitor.errors import StoreError, UsageError
 from monitor.probing.gate import Server, run_gate
-from monitor.service import gating
 from monitor.service.complaint import Complaint
+from monitor.service.gating import sides_of
 from monitor.service.jobs import GateJob, defer_gate
 from monitor.store import gate_requests
 from monitor.store.gate_requests import MOST_ATTEMPTS, Asked, Claim
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from monitor.probing.comparing import FindBaseline, GatePlan
     from monitor.prompts.sets import PromptSet
     from monitor.service.discovery import Replicas
+    from monitor.service.gating import Sides
     from monitor.store.database import Database
-
-    Sides = tuple[Server, Server | FindBaseline, GatePlan]
 
 logger = logging.getLogger(__name__)
 
@@ -119,17 +118,7 @@ class GateRunner:
         route = self._routes.get(request.route)
         if route is None:
             raise UsageError(f"there is no route {request.route!r}; there are: {', '.join(self._routes)}")
-        plan = gating.plan_of(route, request, self._prompt_sets)
-        candidate = gating.candidate_of(route, request.candidate, request.candidate_model)
-        reference: Server | FindBaseline
-        match request.kind:
-            case "production":
-                reference = gating.production_of(route, self._replicas.known(route), request.candidate)
-            case "baseline":
-                reference = gating.approved_baselines(self._database, route, request.metric)
-            case _:
-                reference = gating.url_of(route, request.against)
-        return candidate, reference, plan
+        return sides_of(self._database, route, request, self._prompt_sets, lambda: self._replicas.known(route))
 
     async def _unless_cancelled(self, gate_id: int, sides: Sides) -> GateVerdict | None:
         """None when it was cancelled meanwhile: then the servers are left alone within seconds."""

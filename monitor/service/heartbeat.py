@@ -12,8 +12,8 @@ from monitor.alerting.posting import Failure, Post, post
 from monitor.core.heartbeat import Probed, Waiting, why_not_beating
 from monitor.errors import ConfigError, StoreError
 from monitor.service.complaint import Complaint
-from monitor.store.heartbeat import last_finished
 from monitor.store.outbox import oldest_waiting
+from monitor.store.stale import last_finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,13 +82,11 @@ class HeartbeatCaller:
         return True
 
     def _why_not(self, watched_since: datetime) -> str | None:
+        every = {(route.name, domain): route.every for route in self._config.routes for domain in route.domains}
         with self._database.transaction() as connection:
-            probed = [
-                Probed(route.name, domain, route.every, last_finished(connection, route.name, domain))
-                for route in self._config.routes
-                for domain in route.domains
-            ]
+            finished = last_finished(connection, list(every), valid_only=False)
             waiting = [Waiting(*one) for one in oldest_waiting(connection).items()]
+        probed = [Probed(*one, period, finished[one]) for one, period in every.items()]
         oldest = min(waiting, key=lambda one: one.since, default=None)
         return why_not_beating(probed, oldest, watched_since, self._now())
 

@@ -13,7 +13,7 @@ from monitor.core.incidents import IncidentState, Transition
 from monitor.core.stale import Measured, on_measured, on_stale, stale_since
 from monitor.errors import StoreError
 from monitor.store import incidents, outbox, slots
-from monitor.store.stale import last_valid_at, measured
+from monitor.store.stale import last_finished, measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,7 +66,8 @@ class StaleWatch:
         """Routes with a domain whose last valid run is too long ago, or that never had one: nearly always none."""
         routes, now, rule = self._config.routes, self._now(), self._config.alerting.stale
         with self._database.transaction() as connection:
-            known = last_valid_at(connection, [(route.name, domain) for route in routes for domain in route.domains])
+            domains = [(route.name, domain) for route in routes for domain in route.domains]
+            known = last_finished(connection, domains, valid_only=True)
 
         def is_long_ago(route: Route, at: datetime | None) -> bool:
             return at is None or bool(

@@ -14,6 +14,8 @@ from monitor.store.schema import (
     bump_verdicts,
     bumps,
     deliveries,
+    gate_waivers,
+    gates,
     incident_acts,
     incident_events,
     incidents,
@@ -38,6 +40,7 @@ def forget_route(connection: Connection, route: str) -> None:
     its_incidents = select(incidents.c.id).where(incidents.c.route == route)
     its_baselines = select(baselines.c.id).where(baselines.c.route == route)
     its_verdicts = select(bump_verdicts.c.id).where(bump_verdicts.c.route == route)
+    its_gates = select(gates.c.id).where(gates.c.route == route)
     its_events = select(incident_events.c.id).where(
         or_(incident_events.c.incident_id.in_(its_incidents), incident_events.c.bump_verdict_id.in_(its_verdicts))
     )
@@ -47,7 +50,8 @@ def forget_route(connection: Connection, route: str) -> None:
     connection.execute(delete(verdicts).where(verdicts.c.run_id.in_(its_runs)))  # those on speedups go with these
     connection.execute(delete(samples).where(samples.c.run_id.in_(its_runs)))
     connection.execute(delete(baseline_approvals).where(baseline_approvals.c.baseline_id.in_(its_baselines)))
+    connection.execute(delete(gate_waivers).where(gate_waivers.c.gate_id.in_(its_gates)))
     for table in (
-        *(trips, incidents, silences, baselines, bumps, bump_verdicts, announcements, slots, speedups, runs),
+        *(trips, incidents, silences, baselines, bumps, bump_verdicts, announcements, slots, speedups, gates, runs),
     ):
         connection.execute(delete(table).where(table.c.route == route))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ARRAY, Text, cast, func, select
+from sqlalchemy import ARRAY, Text, cast, func, select, true
 
 from monitor.core.stale import Measured
 from monitor.store.schema import runs
@@ -19,10 +19,12 @@ MOST_INVALID = 1_000
 """So many invalid runs are counted by their reasons at most, the newest."""
 
 
-def last_valid_at(connection: Connection, domains: Sequence[tuple[str, str]]) -> dict[tuple[str, str], datetime | None]:
-    """(route, domain) → when its last valid run ended, None without one.
+def last_finished(
+    connection: Connection, domains: Sequence[tuple[str, str]], *, valid_only: bool
+) -> dict[tuple[str, str], datetime | None]:
+    """(route, domain) → when its last run, or its last valid one, ended; None without one.
 
-    Guarantee: one statement and an index entry for each, but for the invalid runs since.
+    Guarantee: one statement and an index entry for each, but for the invalid runs since a valid one.
     """
     asked = (
         func.unnest(
@@ -33,7 +35,7 @@ def last_valid_at(connection: Connection, domains: Sequence[tuple[str, str]]) ->
     )
     newest = (
         select(runs.c.finished_at)
-        .where(runs.c.route == asked.c.route, runs.c.domain == asked.c.domain, runs.c.valid)
+        .where(runs.c.route == asked.c.route, runs.c.domain == asked.c.domain, runs.c.valid if valid_only else true())
         .order_by(runs.c.id.desc())
         .limit(1)
         .scalar_subquery()

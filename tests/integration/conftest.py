@@ -1,4 +1,4 @@
-"""A connection inside one transaction, for tests of single statements."""
+"""A connection inside one transaction, for tests of single statements; production and the bed of the gate's API."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from monitor.sim.server import SimulatedServer
+from tests.factories import make_route
+from tests.integration.gate_bed import Bed
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from sqlalchemy import Connection
 
@@ -17,4 +21,19 @@ if TYPE_CHECKING:
 @pytest.fixture
 def connection(database: Database) -> Iterator[Connection]:
     with database.transaction() as found:
+        yield found
+
+
+@pytest.fixture
+def production() -> Iterator[str]:
+    with SimulatedServer().run_in_thread() as url:
+        yield url
+
+
+@pytest.fixture
+async def bed(database: Database, production: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bed]:
+    monkeypatch.setenv("CI_TOKEN", "s3cret")
+    monkeypatch.setenv("READ_TOKEN", "r3ad")
+    found = Bed(database, make_route(replicas=[production], domains=["math"], model=None, max_tokens=48, concurrency=8))
+    async with found.client:
         yield found

@@ -7,90 +7,29 @@ import base64
 import re
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 from sqlalchemy import event, text, update
 
-from monitor.config.tokens import ApiToken
 from monitor.core.gate import GateReason
-from monitor.prompts.sets import bundled_directory, load_prompt_sets
-from monitor.service.discovery import Replicas
-from monitor.service.gate_runner import GateRunner
-from monitor.service.jobs import GateJob
-from monitor.sim.model import Drafter
 from monitor.sim.server import ServerConfig, SimulatedServer
 from monitor.store import gate_requests
 from monitor.store.gate_requests import Claim
-from monitor.store.gates import get_gate
 from monitor.store.schema import gates
-from monitor.web.app import build_app
-from monitor.web.flagger import flagger_api
-from monitor.web.gates import LARGEST_BODY, gate_api
-from tests.factories import ROUTE, START, make_route
+from monitor.web.gates import LARGEST_BODY
+from tests.factories import ROUTE, START
+from tests.integration.gate_bed import NOBODY, WORSE, Bed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
-    from monitor.config.routes import Route
-    from monitor.store.database import Database
 
-CI = ApiToken.model_validate({"name": "ci", "token": {"env": "CI_TOKEN"}, "scopes": ["gates:read", "gates:write"]})
-READER = ApiToken.model_validate({"name": "page", "token": {"env": "READ_TOKEN"}, "scopes": ["gates:read"]})
-BEARER = {"Authorization": "Bearer s3cret"}
 PATH = "/api/v1/gates"
-SETS = load_prompt_sets(bundled_directory())
-WORSE = Drafter(name="worse", default_acceptance=(0.5, 0.5, 0.5, 0.5))
-NOBODY = "http://127.0.0.1:9"
-
-
-class Bed:
-    """The API beside the runner that its worker would have; `work` plays the worker."""
-
-    def __init__(self, database: Database, route: Route) -> None:
-        self.database = database
-        self.runner = GateRunner(database, [route], SETS, Replicas([route]), lambda: START)
-        api = [
-            *gate_api(database, [CI, READER], self.runner.ask, lambda: START),
-            *flagger_api(database, [CI, READER], self.runner.ask),
-        ]
-        self.app = build_app(database, list, dict, [route], api)
-        transport = httpx.ASGITransport(self.app)
-        self.client = httpx.AsyncClient(transport=transport, base_url="http://specwatch", headers=BEARER)
-
-    async def work(self, gate_id: int) -> None:
-        await self.runner.work(GateJob(f"gate {gate_id}", ROUTE, gate_id, NOBODY))
-
-    def queued(self) -> list[dict[str, Any]]:
-        with self.database.transaction() as connection:
-            rows = connection.execute(text("SELECT task_name, lock, args FROM procrastinate_jobs ORDER BY id"))
-            return [row._asdict() for row in rows]
-
-    def gate(self, gate_id: int) -> dict[str, Any]:
-        with self.database.transaction() as connection:
-            found = get_gate(connection, gate_id)
-        assert found is not None
-        return found
-
-
-@pytest.fixture
-def production() -> Iterator[str]:
-    with SimulatedServer().run_in_thread() as url:
-        yield url
 
 
 @pytest.fixture
 def candidate() -> Iterator[str]:
     with SimulatedServer(ServerConfig(seed=1)).run_in_thread() as url:
         yield url
-
-
-@pytest.fixture
-async def bed(database: Database, production: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bed]:
-    monkeypatch.setenv("CI_TOKEN", "s3cret")
-    monkeypatch.setenv("READ_TOKEN", "r3ad")
-    found = Bed(database, make_route(replicas=[production], domains=["math"], model=None, max_tokens=48, concurrency=8))
-    async with found.client:
-        yield found
 
 
 def asked(candidate: str, **options: Any) -> dict[str, Any]:

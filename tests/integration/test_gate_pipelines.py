@@ -21,23 +21,17 @@ import yaml
 from monitor.cli.gate import gate
 from monitor.config.gate_request import GateRequest
 from monitor.sim.server import ServerConfig, SimulatedServer
-from tests.factories import ROUTE, make_route
-from tests.integration.test_gate_api import BEARER, WORSE, Bed
+from tests.factories import ROUTE
+from tests.integration.gate_bed import BEARER, WORSE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from monitor.store.database import Database
+    from tests.integration.gate_bed import Bed
 
 PIPELINES = Path(__file__).parents[2] / "deploy/pipelines"
 BY_COMMAND = ("Jenkinsfile", "argo-job.yaml", "gate.sh", "github-actions.yml", "gitlab-ci.yml")
 TOLD = {0: "passed", 10: "regression", 11: "cannot tell", 12: "not measured", 13: "not measured", 1: "not measured"}
-
-
-@pytest.fixture
-def production() -> Iterator[str]:
-    with SimulatedServer().run_in_thread() as url:
-        yield url
 
 
 @pytest.fixture
@@ -50,15 +44,6 @@ def same() -> Iterator[str]:
 def worse() -> Iterator[str]:
     with SimulatedServer(ServerConfig(drafter=WORSE)).run_in_thread() as url:
         yield url
-
-
-@pytest.fixture
-async def bed(database: Database, production: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bed]:
-    monkeypatch.setenv("CI_TOKEN", "s3cret")
-    monkeypatch.setenv("READ_TOKEN", "r3ad")
-    found = Bed(database, make_route(replicas=[production], domains=["math"], model=None, max_tokens=48, concurrency=8))
-    async with found.client:
-        yield found
 
 
 def yaml_of(name: str) -> Any:

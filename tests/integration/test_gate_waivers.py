@@ -15,6 +15,7 @@ from monitor.cli import cli
 from monitor.core.gate import GateReason
 from monitor.core.gate_verdict import GateSide, GateThresholds, GateVerdict
 from monitor.errors import UsageError
+from monitor.store.forget import forget_route
 from monitor.store.gates import store_gate
 from tests.factories import START
 
@@ -133,3 +134,13 @@ def test_help_of_gate_leads_to_every_option() -> None:
     text = click.unstyle(CliRunner().invoke(cli, ["gate", "--help"]).stdout)
     assert "specwatch gate run" in text
     assert "waive" in text
+
+
+def test_a_forgotten_route_takes_its_gates_and_their_waivers_with_it(database: Database) -> None:
+    waive(database, keep(database, GateReason.REGRESSION))
+    other = keep(database, GateReason.REGRESSION, route="batch")
+    waive(database, other)
+    with database.transaction() as connection:
+        forget_route(connection, "chat")
+    assert [gate["id"] for gate in json.loads(specwatch(database, "gates", "--format", "json").stdout)] == [other]
+    assert [waiver["gate"] for waiver in shown(database, other)["waivers"]] == [other]

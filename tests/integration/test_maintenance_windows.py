@@ -92,3 +92,12 @@ def test_the_list_of_silences_says_when_a_window_opens_next(database: Database, 
     [coming] = json.loads(specwatch(database, *command, "--format", "json").stdout)
     assert (coming["id"], coming["state"], coming["route"]) == (None, "scheduled", ROUTE)
     assert (coming["created_at"], coming["ends_at"]) == ("2099-12-24T21:00:00+00:00", "2099-12-24T22:00:00+00:00")
+
+
+def test_the_list_of_silences_says_why_it_shows_no_windows(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "routes.yaml").write_text(f"routes: [{{name: {ROUTE}, replicas: ['http://127.0.0.1:9']}}]\n")
+    (tmp_path / "alerting.yaml").write_text("rulez: []\n")
+    shown = specwatch(database, "--config", str(tmp_path), "silence", "list")
+    assert (shown.exit_code, shown.stdout) == (0, "")
+    assert "nothing is silenced" in shown.stderr
+    assert "maintenance windows are not shown: alerting.yaml: " in shown.stderr
