@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -171,6 +171,42 @@ def test_counts_of_different_sources_are_not_compared(production: str) -> None:
     assert (mixed["exit_code"], mixed["reason"]) == (12, "not_comparable")
     assert "source stream of the candidate, request of the reference" in mixed["text"]
     assert (alike["exit_code"], alike["domains"][0]["source"]) == (0, "stream")
+
+
+@contextmanager
+def other_users(server: SimulatedServer) -> Iterator[None]:
+    """Whom else the server answers, all the while."""
+    over = threading.Event()
+
+    def visit() -> None:
+        while not over.wait(0.005):
+            server.traffic(max_tokens=64)
+
+    visits = threading.Thread(target=visit)
+    visits.start()
+    try:
+        yield
+    finally:
+        over.set()
+        visits.join()
+
+
+@pytest.mark.parametrize("side", ["candidate", "reference"])
+def test_counters_that_others_moved_are_contaminated_and_never_a_pass(side: str) -> None:
+    """The very servers that pass while they are quiet."""
+    slow = Behaviour(step_time_seconds=0.002)
+    servers = {"reference": SimulatedServer(behaviour=slow), "candidate": SimulatedServer(ServerConfig(seed=1), slow)}
+    words = ("--source", "counters", "--format", "json")
+    with servers["reference"].run_in_thread() as production, servers["candidate"].run_in_thread() as candidate:
+        quiet = document(gate(candidate, production, *words))
+        with other_users(servers[side]):
+            shared = document(gate(candidate, production, *words, domains=("math", "coding")))
+    assert (quiet["exit_code"], quiet["reason"], quiet["domains"][0]["source"]) == (0, "no_regression", "counters")
+    assert (shared["exit_code"], shared["verdict"], shared["reason"]) == (13, "not_measurable", "contaminated")
+    assert [domain["reason"] for domain in shared["domains"]] == ["contaminated", "contaminated"]
+    assert shared["text"].startswith(f"math: {side}: http://127.0.0.1")
+    assert "tokens for others beside our" in shared["text"]
+    assert "use source request or stream" in shared["text"]
 
 
 def test_too_few_valid_prompts_are_no_measurement(production: str, candidate_server: SimulatedServer) -> None:
