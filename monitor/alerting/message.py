@@ -32,6 +32,7 @@ def incident_event(
     source: str,
     since: datetime,
     joins: Mapping[str, str],
+    joins_causes: Mapping[str, Sequence[Mapping[str, Any]]],
     opened_at: datetime,
     now: datetime,
     broken_domains: Sequence[str],
@@ -50,7 +51,8 @@ def incident_event(
 ) -> dict[str, Any]:
     """The document of one transition: everything a receiver may show, fixed when it happened.
 
-    `joins`: domains (→ since) of transitions before this one that nobody was told of and that this message tells too.
+    `joins`: domains (→ since) of transitions before this one that nobody was told of and that this message tells too;
+    `joins_causes`: what moved in each of them.
     `ended_at`: when an incident that comes again had been resolved.
     `explained`: what moved (core/explanation.py); None where that is not asked, as of a resolution.
     """
@@ -82,6 +84,7 @@ def incident_event(
         "baseline_runs": None if baseline_runs is None else dict(baseline_runs),
         "outputs": None if outputs is None else dict(outputs),
         "causes": [] if explained is None else explained["causes"],
+        "joined_causes": {} if explained is None else {**joins_causes, domain: explained["causes"]},
         "looked_at": [] if explained is None else explained["looked_at"],
         "not_known": [] if explained is None else explained["not_known"],
         "cost": None if explained is None else explained["cost"],

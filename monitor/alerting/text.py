@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from monitor.alerting.document import RUNBOOK, next_lines
 from monitor.alerting.layout import clock, duration, labelled, these_runs, verbatim
 from monitor.core.cost import cost_text
-from monitor.core.explanation import cause_texts
+from monitor.core.explanation import cause_texts, joint_cause_texts
 from monitor.core.format import by_source, change, figure, leak_text, replica_difference_text
 from monitor.core.incidents import Transition
 
@@ -141,12 +141,16 @@ def _gathered_lines(document: Mapping[str, Any]) -> list[str]:
     rules = dict.fromkeys(involved[name]["rule"] for name in joined)
     others = {name: fall for name, fall in document["other_changes"].items() if name not in joined}
     unmeasured = [name for name in document["unmeasured_domains"] if name not in joined]
-    steps = [f"specwatch history {document['route']} --since 24h"]
+    steps = [
+        f"specwatch explain {document['route']}",
+        f"specwatch history {document['route']} --since 24h",
+    ]
     if document["last_bump"] is not None:
         steps.append("if the change above is yours: roll it back, or approve a new baseline")
     return [
         *verbatim("joined", each),
         *labelled("rule", ", ".join(rules)),
+        *_joint_cause_lines(document, joined),
         *labelled("changed", _bump(document["last_bump"])),
         *_others(others, unmeasured),
         *next_lines(document, steps),
@@ -213,6 +217,14 @@ def _cause_lines(document: Mapping[str, Any]) -> list[str]:
         changed, compared = outputs["changed"], outputs["compared"]
         lines += labelled("outputs", f"changed on {changed} of {compared}: points at neither drafter nor target")
     return lines
+
+
+def _joint_cause_lines(document: Mapping[str, Any], joined: Collection[str]) -> list[str]:
+    """The best founded first, each with the domains that it was found in."""
+    if not document["looked_at"]:
+        return []
+    texts = joint_cause_texts({name: document["joined_causes"].get(name, []) for name in joined})
+    return [line for text in (texts or cause_texts(document))[:CAUSES_AT_MOST] for line in labelled("cause", text)]
 
 
 def history_lines(document: Mapping[str, Any]) -> list[str]:

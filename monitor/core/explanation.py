@@ -1,15 +1,18 @@
-"""An explanation as one document and as lines of text: what moved, or what was looked at in vain. Pure."""
+"""An explanation as one document and as lines of text: what moved, or what was looked at in vain. Pure.
+
+Of domains that are told together the causes are told together too: each once, with the domains that it was found in.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.core.cause import LEVEL
+from monitor.core.cause import LEVEL, Kind, Strength
 from monitor.core.causes import causes, looked_at
 from monitor.core.cost import lost_money
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from monitor.core.evidence import Evidence
 
@@ -38,3 +41,31 @@ def cause_texts(document: Mapping[str, Any]) -> list[str]:
         return ["none looked for: nothing moved"]
     unseen = f"; not known: {', '.join(document['not_known'])}" if document["not_known"] else ""
     return [f"none found; looked at: {', '.join(document['looked_at']) or 'nothing'}{unseen}"]
+
+
+def joint_cause_texts(causes: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """A text per kind of cause over several domains (domain → its causes), that of the most evidence first.
+
+    Evidence adds up: weak is 1, moderate 2, strong 3. The strength told is the highest, and the sentence is of the
+    first domain that has it.
+    """
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for domain, its in causes.items():
+        for cause in its:
+            found.setdefault(cause["kind"], {})[domain] = cause
+    order = list(Kind)
+    ranked = sorted(found, key=lambda kind: (-sum(map(_strength, found[kind].values())), order.index(Kind(kind))))
+    return [_joint_text(kind, found[kind], len(causes)) for kind in ranked]
+
+
+def _joint_text(kind: str, found: Mapping[str, Mapping[str, Any]], domains: int) -> str:
+    surest = max(found, key=lambda domain: _strength(found[domain]))
+    where = f"all {domains} domains" if len(found) == domains else f"{len(found)} of {domains} domains"
+    named = "" if len(found) == domains else f": {', '.join(found)}"
+    alike = len({cause["sentence"] for cause in found.values()}) == 1
+    sentence = found[surest]["sentence"] if alike else f"in {surest}, {found[surest]['sentence']}"
+    return f"{kind.replace('_', ' ')} ({found[surest]['strength']}, {where}{named}): {sentence}"
+
+
+def _strength(cause: Mapping[str, Any]) -> int:
+    return Strength[cause["strength"].upper()]

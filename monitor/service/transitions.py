@@ -17,7 +17,6 @@ from monitor.store.gathering import Gathering, gathering, take_place
 from monitor.store.replicas import replica_difference
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
     from monitor.config.alerting import Alerting, Rule
@@ -55,9 +54,7 @@ class Transitions:
         if transition is life.Transition.UPDATED:
             gathered = gathering(connection, incident_id, now, self._alerting.gather_for)
         raised = raised_now or gathered.raised_from
-        document = self._document(
-            case, rule, verdict, (incident_id, state), transition, raised, gathered.joined, ended_at
-        )
+        document = self._document(case, rule, verdict, (incident_id, state), transition, raised, gathered, ended_at)
         receivers = receivers_for(self._alerting, case.route, severity) | outbox.told(connection, incident_id)
         due_at = now if raised_now is not None else gathered.due_at
         incidents.add_event(connection, incident_id, transition, document, receivers, now, due_at)
@@ -72,7 +69,7 @@ class Transitions:
         incident: tuple[int, life.IncidentState],
         transition: life.Transition,
         raised_from: str | None,
-        joins: Mapping[str, str],
+        gathered: Gathering,
         ended_at: datetime | None,
     ) -> dict[str, Any]:
         connection, route, run = case.connection, case.route, case.run
@@ -96,7 +93,8 @@ class Transitions:
             replica=run.replica,
             source=runs.source_of(run),
             since=runs.run_started_at(connection, verdict.first_run_id),
-            joins=joins,
+            joins=gathered.joined,
+            joins_causes=gathered.causes,
             ended_at=ended_at,
             opened_at=incidents.opened_at(connection, incident_id),
             now=case.now,

@@ -15,7 +15,7 @@ from monitor.core.incidents import Transition
 from monitor.store.schema import deliveries, incident_events
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
 
     from sqlalchemy import Connection
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 class Gathering:
     """What a domain that joins now is told with: `due_at` is when, `joined` (domain → since) whom it joins.
 
-    `delivery_ids` are the messages that wait or are silenced, locked for this transaction: the new one takes their
-    place. `raised_from`: the severity before, where one of them was to tell that it rose.
+    `causes`: what moved in each of those domains, as found when it broke. `delivery_ids` are the messages that wait or
+    are silenced, locked for this transaction: the new one takes their place. `raised_from`: the severity before, where
+    one of them was to tell that it rose.
     """
 
     due_at: datetime
     joined: Mapping[str, str] = field(default_factory=dict)
+    causes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     raised_from: str | None = None
     delivery_ids: tuple[int, ...] = ()
     event_ids: tuple[int, ...] = ()
@@ -52,11 +54,12 @@ def gathering(connection: Connection, incident_id: int, now: datetime, window: t
     )
     waiting = connection.execute(statement).all()
     joined = {name: since for row in waiting for name, since in _joined(row.document).items()}
+    causes = {name: its for row in waiting for name, its in _causes(row.document).items()}
     event_ids = tuple(dict.fromkeys(row.event_id for row in waiting))
     waits_until = [row.due_at for row in waiting if row.due_at > now]
     due_at = min(waits_until) if waits_until else _next_at(connection, incident_id, now, window)
     raised_from = next((row.document["raised_from"] for row in waiting if row.document.get("raised_from")), None)
-    return Gathering(due_at, joined, raised_from, tuple(row.id for row in waiting), event_ids)
+    return Gathering(due_at, joined, causes, raised_from, tuple(row.id for row in waiting), event_ids)
 
 
 def take_place(connection: Connection, gathered: Gathering, due_at: datetime) -> None:
@@ -77,3 +80,8 @@ def _next_at(connection: Connection, incident_id: int, now: datetime, window: ti
 def _joined(document: Mapping[str, Any]) -> dict[str, str]:
     """Of a message of an earlier version, the one domain that it is about."""
     return dict(document.get("joined") or {document["domain"]: document["since"]})
+
+
+def _causes(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a message of an earlier version, those of the one domain that it is about."""
+    return dict(document.get("joined_causes") or {document["domain"]: document.get("causes", [])})

@@ -96,6 +96,14 @@ def test_the_opening_goes_out_at_once_and_what_joins_is_told_together_after_the_
     assert several.states() == [("coding", "sent"), ("qa", "gathered"), ("writing", "gathered"), ("math", "sent")]
 
 
+def test_the_gathered_message_tells_the_cause_of_every_domain_that_it_tells_of(several: Several) -> None:
+    for second, domain in enumerate(("qa", "writing", "math"), 10):
+        several.breaks(domain, second * SECOND)
+    told = several.get_incident(1)["events"][-1]
+    assert sorted(told["joined_causes"]) == ["math", "qa", "writing"]
+    assert "\n  cause      drafter (moderate, all 3 domains): outputs unchanged (24/24): points at the" in told["text"]
+
+
 def test_what_joins_long_after_the_last_message_is_told_at_once_and_what_follows_it_together(
     several: Several,
 ) -> None:

@@ -14,7 +14,7 @@ from monitor.alerting.alertmanager import webhook_body
 from monitor.alerting.layout import these_runs
 from monitor.alerting.message import closed_event, incident_event, trial_event
 from monitor.core.evidence import Evidence, PastRun
-from monitor.core.explanation import explained
+from monitor.core.explanation import explained, joint_cause_texts
 from monitor.core.incidents import Transition
 from monitor.core.judge import Line, Verdict, judge_confirmation, judge_resolution, judge_run
 from monitor.core.outputs import Changes
@@ -85,6 +85,7 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
         "source": "request",
         "since": START,
         "joins": {},
+        "joins_causes": {},
         "opened_at": START + timedelta(minutes=11),
         "now": START + timedelta(minutes=11),
         "broken_domains": ["coding"],
@@ -202,6 +203,7 @@ def test_domains_that_joined_together_are_told_in_one_message_with_their_worst_f
         domain="qa",
         since=START + timedelta(minutes=2),
         joins={"math": START.isoformat(), "writing": (START + timedelta(minutes=1)).isoformat()},
+        joins_causes={"math": [cause("drafter", "moderate", "outputs unchanged (22/24)")], "writing": []},
         broken_domains=["coding", "math", "qa", "writing"],
         involved={
             "coding": CODING,
@@ -221,14 +223,44 @@ def test_domains_that_joined_together_are_told_in_one_message_with_their_worst_f
         "             qa, at worst -21.0% (1.90 of 2.40 by request, runs 32, 35, 36)\n"
         "             math, at worst -20.0% (1.92 of 2.40 by request, runs 31, 33, 34)\n"
         "  rule       acceptance-slip, acceptance-drop\n"
+        "  cause      drafter (strong, 2 of 3 domains: qa, math): in qa, drafter org/drafter → org/other;\n"
+        "             outputs unchanged (24/24): points at the drafter or its cache\n"
         "  changed    drafter org/drafter → org/other; k 3 → 5, noticed 2026-03-02 09:58:20 UTC on\n"
         "             http://vllm-0:8000\n"
         "  others     coding -23.0%, rag -1.0%\n"
         "  next       specwatch incidents 12\n"
+        "             specwatch explain chat-prod\n"
         "             specwatch history chat-prod --since 24h\n"
         "             if the change above is yours: roll it back, or approve a new baseline\n"
         "  runbook    https://wiki.example.com/specwatch"
     )
+
+
+def cause(kind: str, strength: str, sentence: str) -> dict[str, str]:
+    return {"kind": kind, "strength": strength, "sentence": sentence}
+
+
+def test_of_causes_in_several_domains_that_of_the_most_evidence_comes_first_and_each_is_told_once() -> None:
+    template = cause("template", "strong", "24 of 24 prompts have other numbers of tokens")
+    drafter = cause("drafter", "moderate", "outputs unchanged")
+    load = cause("load", "weak", "waiting 3, at most 0 in the baseline's runs")
+    found = {"math": [template, drafter], "qa": [drafter, load], "rag": [load]}
+    assert joint_cause_texts(found) == [
+        "drafter (moderate, 2 of 3 domains: math, qa): outputs unchanged",
+        "template (strong, 1 of 3 domains: math): 24 of 24 prompts have other numbers of tokens",
+        "load (weak, 2 of 3 domains: qa, rag): waiting 3, at most 0 in the baseline's runs",
+    ]
+    assert joint_cause_texts({"math": [drafter], "qa": [drafter]}) == [
+        "drafter (moderate, all 2 domains): outputs unchanged"
+    ]
+
+
+def test_domains_without_any_cause_are_told_with_what_was_looked_at() -> None:
+    nothing = explained(replace(EVIDENCE, outputs=None, identity_changes={}))
+    involved = {name: fallen(-0.2, 1.92, 36) for name in ("coding", "math")}
+    joined = {"joins": {"math": START.isoformat()}, "joins_causes": {"math": []}, "involved": involved}
+    told = event(Transition.UPDATED, confirmed(), explained=nothing, **joined)
+    assert "\n  cause      none found; looked at: identity; not known: outputs," in told["text"]
 
 
 def test_of_many_domains_the_first_line_names_some_and_the_text_all() -> None:
@@ -350,6 +382,7 @@ def test_the_document_holds_everything_a_receiver_may_show() -> None:
         "last_good_run": LAST_GOOD,
         "baseline_runs": BASELINE_RUNS,
         "outputs": None,
+        "joined_causes": {"coding": explained(EVIDENCE)["causes"]},
         **{name: value for name, value in explained(EVIDENCE, 2.0, 2).items() if name not in ("moved", "organic")},
         "last_bump": DRAFTER_BUMP,
         "other_changes": {"math": -0.012},
