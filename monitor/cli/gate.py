@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +14,16 @@ from monitor.cli.gate_report import FORMATS, report
 from monitor.cli.output import RECORD_ID, Column, emit, local_time, time_column
 from monitor.cli.parameters import by_option, chosen_sets, until_time, words
 from monitor.core.format import NOTHING, change
-from monitor.errors import UsageError
+from monitor.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from monitor.cli.context import Context
     from monitor.core.gate_verdict import GateVerdict
-    from monitor.probing.comparing import FindBaseline, GatePlan
-    from monitor.probing.gate import GateStep, Server
+    from monitor.probing.gate import GateStep
+    from monitor.service.gating import Sides
     from monitor.store.database import Database
 
 
@@ -59,24 +59,19 @@ def run_(context: Context, /, *, format_: str, out: Path | None, **given: Any) -
     options = GateOptions(**given)
     with ExitStack() as stack:
         if options.route is None:
-            verdict = _between_servers(options)
+            document = _between_servers(options).as_dict()
+            _show(document, format_, out)
         else:
             database = stack.enter_context(context.database(reading=False))
-            verdict = _of_route(context, options, database)
-        document = verdict.as_dict()
-        try:
-            if options.route is not None:
-                document["waivers"] = _keep(database, verdict)["waivers"]
-        finally:
-            _show(document, format_, out)  # what was measured is told, also when it cannot be kept
-    raise SystemExit(verdict.exit_code)
+            document = _kept(context, options, database, lambda found: _show(found, format_, out))
+    raise SystemExit(document["exit_code"])
 
 
 def _between_servers(options: GateOptions) -> GateVerdict:
     from monitor.core.records import Sampling
     from monitor.probing.client import Target
     from monitor.probing.comparing import GatePlan, thresholds_of
-    from monitor.probing.gate import Server
+    from monitor.probing.gate import Server, run_gate
     from monitor.probing.recognise import engine_at
 
     sets = chosen_sets(options.prompts_dir, options.domains)
@@ -97,27 +92,47 @@ def _between_servers(options: GateOptions) -> GateVerdict:
             model = (options.candidate_model if name == "candidate" else None) or options.model
             target = Target(url, model, key)
             servers.append(Server(name, target, await engine_at(target, options.engine)))
-        return await _run(servers[0], servers[1], plan)
+        return await run_gate(servers[0], servers[1], plan, on_step=_tell)
 
     return asyncio.run(measured())
 
 
-def _of_route(context: Context, options: GateOptions, database: Database) -> GateVerdict:
+def _kept(
+    context: Context, options: GateOptions, database: Database, show: Callable[[Mapping[str, Any]], None]
+) -> dict[str, Any]:
+    """Measures it in its turn and shows the verdict, also where the store is lost meanwhile. Raises StoreError."""
+    from monitor.core.gate import GateReason
+    from monitor.service.own_gate import OwnGate
+
+    sides = _sides(context, options, database)
+    gate = OwnGate(database, sides, lambda: datetime.now(UTC), lambda said: click.echo(said, err=True))
+    try:
+        verdict = asyncio.run(gate.measure(_tell))
+    except UsageError as error:
+        gate.give_up(GateReason.RUN_INVALID, str(error))
+        raise
+    except BaseException as error:
+        with suppress(StoreError):  # then others end it, once its lease is over
+            gate.give_up(GateReason.INTERRUPTED, f"the command was stopped: {type(error).__name__}")
+        raise
+    document = {} if verdict is None else verdict.as_dict()
+    try:
+        document = gate.keep(verdict)
+        click.echo(f"kept as gate {gate.id}; see 'specwatch gates {gate.id}'", err=True)
+    finally:
+        if document:
+            show(document)
+    return document
+
+
+def _sides(context: Context, options: GateOptions, database: Database) -> Sides:
     from monitor.service.discovery import replicas_now
     from monitor.service.gating import sides_of
     from monitor.store import migrate
 
     migrate.upgrade(database)
     config, route = context.load_config(), context.route(options.route or "")
-    sets = context.prompt_sets(config)
-    candidate, reference, plan = sides_of(database, route, options, sets, lambda: replicas_now(route))
-    return asyncio.run(_run(candidate, reference, plan))
-
-
-async def _run(candidate: Server, reference: Server | FindBaseline, plan: GatePlan) -> GateVerdict:
-    from monitor.probing.gate import run_gate
-
-    return await run_gate(candidate, reference, plan, on_step=_tell)
+    return sides_of(database, route, options, context.prompt_sets(config), lambda: replicas_now(route))
 
 
 def _tell(step: GateStep) -> None:
@@ -127,18 +142,6 @@ def _tell(step: GateStep) -> None:
     left = f"; about {step.seconds_left:.0f} s left" if step.seconds_left >= 1 else ""
     state = "not decided yet" if step.reason is None else step.reason.value
     click.echo(f"{step.domain}:{so_far} {state}{left}", err=True)
-
-
-def _keep(database: Database, verdict: GateVerdict) -> dict[str, Any]:
-    """The document as it is kept. Raises StoreError."""
-    from monitor.store.gates import get_gate, store_gate
-
-    with database.transaction() as connection:
-        gate_id = store_gate(connection, verdict)
-        kept = get_gate(connection, gate_id)
-    assert kept is not None, "it was stored in the same transaction"
-    click.echo(f"kept as gate {gate_id}; see 'specwatch gates {gate_id}'", err=True)
-    return kept
 
 
 @gate.command()

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from monitor.config.gate_request import GateRequest
-from monitor.core.address import url_and_rank
 from monitor.core.gate import GateReason
-from monitor.core.gate_verdict import GateSide, GateVerdict
 from monitor.errors import StoreError, UsageError
-from monitor.probing.gate import Server, run_gate
+from monitor.probing.gate import Server
 from monitor.service.complaint import Complaint
+from monitor.service.gate_measuring import open_gate, servers_of, unless_ended
 from monitor.service.gating import sides_of
 from monitor.service.jobs import GateJob, defer_gate
 from monitor.store import gate_requests
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from monitor.config.routes import Route
-    from monitor.probing.comparing import FindBaseline, GatePlan
+    from monitor.core.gate_verdict import GateVerdict
     from monitor.prompts.sets import PromptSet
     from monitor.service.discovery import Replicas
     from monitor.service.gating import Sides
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY_SECONDS = 2.0
-"""Between two looks at whether it was cancelled; each says too that it is still measured."""
 BUSY_RETRY = timedelta(seconds=5)
 STORE_RETRY_SECONDS = 1.0
 STORE_PATIENCE = timedelta(minutes=30)
@@ -66,10 +62,11 @@ class GateRunner:
 
     def ask(self, request: GateRequest, asked: Mapping[str, Any], by: str, key: str | None) -> Asked:
         """Keeps the gate and queues it, once per key. Raises UsageError for what no gate could do, and StoreError."""
-        candidate, reference, plan = self._sides(request)
+        sides = self._sides(request)
+        candidate, reference, _ = sides
         against = reference if isinstance(reference, Server) else candidate
         with self._database.transaction() as connection:
-            found = gate_requests.ask(connection, _document(candidate, reference, plan, self._now()), asked, by, key)
+            found = gate_requests.ask(connection, open_gate(sides, self._now()), asked, by, key)
             if found.new:
                 job = GateJob(f"gate {found.id}", request.route, found.id, against.target.base_url)
                 defer_gate(connection, job)
@@ -109,7 +106,7 @@ class GateRunner:
                 await self._give_up(job, GateReason.INTERRUPTED, why)
             case Claim.TAKEN:
                 logger.info("gate %s: %s is measured", job.gate_id, request.candidate)
-                verdict = await self._unless_cancelled(job.gate_id, sides)
+                verdict = await unless_ended(self._database, job.gate_id, sides)
                 if verdict is not None:
                     await self._keep(job.gate_id, verdict)
 
@@ -119,25 +116,6 @@ class GateRunner:
         if route is None:
             raise UsageError(f"there is no route {request.route!r}; there are: {', '.join(self._routes)}")
         return sides_of(self._database, route, request, self._prompt_sets, lambda: self._replicas.known(route))
-
-    async def _unless_cancelled(self, gate_id: int, sides: Sides) -> GateVerdict | None:
-        """None when it was cancelled meanwhile: then the servers are left alone within seconds."""
-        measuring = asyncio.create_task(run_gate(*sides))
-        watching = asyncio.create_task(self._until_cancelled(gate_id))
-        try:
-            await asyncio.wait({measuring, watching}, return_when=asyncio.FIRST_COMPLETED)
-            return measuring.result() if measuring.done() else None
-        finally:
-            measuring.cancel()
-            watching.cancel()
-            await asyncio.gather(measuring, watching, return_exceptions=True)
-
-    async def _until_cancelled(self, gate_id: int) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_SECONDS)
-            with suppress(StoreError):  # nobody could have cancelled it there; the next look tells
-                if not await asyncio.to_thread(self._renew, gate_id):
-                    return
 
     async def _keep(self, gate_id: int, verdict: GateVerdict) -> None:
         """However long the database takes to come back. Raises StoreError after STORE_PATIENCE."""
@@ -165,14 +143,8 @@ class GateRunner:
             return gate_requests.asked_of(connection, gate_id)
 
     def _claim(self, gate_id: int, sides: Sides) -> Claim:
-        candidate, reference, _ = sides
-        servers = [url_and_rank(side.target.base_url)[0] for side in (candidate, reference) if isinstance(side, Server)]
         with self._database.transaction() as connection:
-            return gate_requests.claim(connection, gate_id, servers)
-
-    def _renew(self, gate_id: int) -> bool:
-        with self._database.transaction() as connection:
-            return gate_requests.renew(connection, gate_id)
+            return gate_requests.claim(connection, gate_id, servers_of(sides), self._now())
 
     def _finish(self, gate_id: int, verdict: GateVerdict) -> None:
         with self._database.transaction() as connection:
@@ -185,18 +157,3 @@ class GateRunner:
     def _defer(self, job: GateJob, at: datetime | None) -> None:
         with self._database.transaction() as connection:
             defer_gate(connection, job, at)
-
-
-def _document(candidate: Server, reference: Server | FindBaseline, plan: GatePlan, now: datetime) -> dict[str, Any]:
-    """What is known of the gate before it is measured, in the shape of its verdict."""
-    return GateVerdict(
-        route=plan.route,
-        against=plan.against,
-        candidate=GateSide(candidate.target.replica, None),
-        reference=GateSide(reference.target.replica if isinstance(reference, Server) else None, None),
-        thresholds=plan.thresholds,
-        concurrency=plan.concurrency,
-        sampling=plan.sampling.as_dict(),
-        started_at=now,
-        finished_at=now,
-    ).as_dict()

@@ -11,6 +11,7 @@ from procrastinate.exceptions import ConnectorException
 from monitor.core.address import url_and_rank
 from monitor.core.records import Reason
 from monitor.errors import StoreError
+from monitor.store.queue import server_lock
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -96,7 +97,7 @@ def _defer(connection: Connection, name: str, job: ProbeJob | GateJob, at: datet
     task = _deferrer.configure_task(
         name,
         queue=QUEUE,
-        lock=f"replica {url_and_rank(job.replica)[0]}" if at is None else None,
+        lock=server_lock(url_and_rank(job.replica)[0]) if at is None else None,
         schedule_at=at,
         priority=priority,
         connection=connection.connection.driver_connection,

@@ -35,7 +35,7 @@ from monitor.service.scheduler import Scheduler
 from monitor.service.stale import StaleWatch
 from monitor.service.telling import RunLog
 from monitor.service.worker import Worker
-from monitor.store import incidents, migrate, outbox
+from monitor.store import gate_requests, incidents, migrate, outbox
 from monitor.web.app import build_app
 from monitor.web.bumps import bump_api
 from monitor.web.flagger import flagger_api
@@ -258,7 +258,10 @@ class Service:
                 await asyncio.wait_for(self._measured.wait(), SEND_EVERY_SECONDS)
 
     async def _tell_overdue(self) -> None:
-        """Bumps whose probes did not come in time are told of all the same, by the process that leads."""
+        """Bumps whose probes did not come in time are told of all the same, by the process that leads.
+
+        So are gates over whose command died.
+        """
         while True:
             await asyncio.sleep(LOOK_FOR_OVERDUE_EVERY_SECONDS)
             if self.scheduler.leads:
@@ -268,6 +271,7 @@ class Service:
     def _tell_overdue_now(self) -> None:
         with self.database.transaction() as connection:
             self.recorder.tell_overdue(connection, now())
+            gate_requests.end_left_behind(connection, now())
 
     async def _keep_alive(self) -> None:
         down = Complaint(logger, "Specwatch's own Postgres is down", "Specwatch's own Postgres is up again")

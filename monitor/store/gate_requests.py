@@ -1,4 +1,8 @@
-"""Gates that were asked over HTTP: kept before they are measured, claimed by one process at a time, ended once."""
+"""Gates that are not over: kept before they are measured, claimed by one process at a time, ended once.
+
+Those that were asked over HTTP have `asked`, and whichever worker takes them measures them. Those of the command have
+not: only the process that began them does.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Row
 
 KEY_LIVES = timedelta(hours=24)
 """How long a key stands for the gate it was first sent with: longer than a pipeline asks again, shorter than until the
 same revision is released anew, when a verdict of last week says nothing of today's servers."""
 LEASE = timedelta(seconds=30)
 """A gate whose process has not said for so long that it measures, does not."""
+LEFT_BEHIND = timedelta(minutes=5)
+"""A command's gate whose lease has been over for so long has no process any more, and nobody measures it anew."""
 MOST_ATTEMPTS = 3
 """A gate that so many processes left unfinished ends undecided."""
 CLAIM_LOCK = 0x5BEC_0004
@@ -73,21 +79,34 @@ def ask(
     return Asked(int(connection.execute(statement.returning(gates.c.id)).scalar_one()), new=True, same=True)
 
 
+def begin(connection: Connection, document: Mapping[str, Any]) -> int:
+    """Keeps a gate that its own process measures; its id. It is queued, under a lease, until it is claimed."""
+    values = {
+        "route": document["route"],
+        "status": GateStatus.QUEUED.value,
+        "document": open_document(document, "waits for its turn"),
+        "asked_at": func.now(),
+        "lease_until": func.now() + LEASE,
+    }
+    return int(connection.execute(insert(gates).values(**values).returning(gates.c.id)).scalar_one())
+
+
 def asked_of(connection: Connection, gate_id: int) -> dict[str, Any] | None:
     """What an open gate was asked; None for one that has ended or is not there."""
     its = select(gates.c.asked).where(gates.c.id == gate_id, gates.c.status.in_(OPEN))
     return connection.execute(its).scalar_one_or_none()
 
 
-def claim(connection: Connection, gate_id: int, servers: Sequence[str]) -> Claim:
+def claim(connection: Connection, gate_id: int, servers: Sequence[str], now: datetime) -> Claim:
     """TAKEN for one at a time of the gates that would measure any of these servers, until its lease ends."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": CLAIM_LOCK})
+    end_left_behind(connection, now)
     row = connection.execute(select(gates).where(gates.c.id == gate_id).with_for_update()).one_or_none()
     if row is None or row.status not in OPEN:
         return Claim.OVER
-    if row.attempts >= MOST_ATTEMPTS:
+    if row.asked is not None and row.attempts >= MOST_ATTEMPTS:
         return Claim.WORN
-    if _measured(connection, servers, gate_id):
+    if _measuring(connection, servers, gate_id) is not None:
         return Claim.BUSY
     values = {
         "status": GateStatus.RUNNING.value,
@@ -102,21 +121,38 @@ def claim(connection: Connection, gate_id: int, servers: Sequence[str]) -> Claim
 
 def is_measured(connection: Connection, server: str) -> bool:
     """Whether a gate measures this server now: others keep off."""
-    return _measured(connection, [server], None)
+    return _measuring(connection, [server], None) is not None
 
 
-def _measured(connection: Connection, servers: Sequence[str], but: int | None) -> bool:
+def holder(connection: Connection, servers: Sequence[str], but: int) -> str | None:
+    """In words, which other gate measures one of these servers now."""
+    row = _measuring(connection, servers, but)
+    if row is None:
+        return None
+    by = f"asked by {row.asked_by}" if row.asked_by else "of the command"
+    shared = ", ".join(server for server in servers if server in row.servers)
+    return f"gate {row.id} of route {row.route}, {by}, measures {shared}"
+
+
+def _measuring(connection: Connection, servers: Sequence[str], but: int | None) -> Row[Any] | None:
     them = (gates.c.status == GateStatus.RUNNING.value) & (gates.c.lease_until > func.now())
     shared = gates.c.servers.op("&&")(cast(list(servers), ARRAY(Text)))
-    found = select(gates.c.id).where(them, shared, gates.c.id.is_distinct_from(but))
-    return connection.execute(found.limit(1)).one_or_none() is not None
+    found = select(gates).where(them, shared, gates.c.id.is_distinct_from(but))
+    return connection.execute(found.order_by(gates.c.id).limit(1)).one_or_none()
 
 
 def renew(connection: Connection, gate_id: int) -> bool:
-    """Says that it is still measured. False when it has ended meanwhile: it was cancelled."""
-    running = (gates.c.id == gate_id) & (gates.c.status == GateStatus.RUNNING.value)
-    statement = update(gates).where(running).values(lease_until=func.now() + LEASE).returning(gates.c.id)
+    """Says that its process lives. False when it has ended meanwhile: it was cancelled."""
+    still = (gates.c.id == gate_id) & gates.c.status.in_(OPEN)
+    statement = update(gates).where(still).values(lease_until=func.now() + LEASE).returning(gates.c.id)
     return connection.execute(statement).one_or_none() is not None
+
+
+def end_left_behind(connection: Connection, now: datetime) -> None:
+    """Commands that died with their gate: it is over, undecided, and says so."""
+    gone = gates.c.status.in_(OPEN) & gates.c.asked.is_(None) & (gates.c.lease_until < func.now() - LEFT_BEHIND)
+    for gate_id in connection.execute(select(gates.c.id).where(gone)).scalars().all():
+        give_up(connection, gate_id, GateReason.INTERRUPTED, "the command that measured it ended without a word", now)
 
 
 def finish(connection: Connection, gate_id: int, document: Mapping[str, Any], finished_at: datetime) -> bool:

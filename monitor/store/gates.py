@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import select
 
 from monitor.store.schema import gates
 from monitor.store.waivers import waivers_of
@@ -13,19 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy import Connection, Row
-
-    from monitor.core.gate_verdict import GateVerdict
-
-
-def store_gate(connection: Connection, verdict: GateVerdict) -> int:
-    """Keeps the verdict and returns its id."""
-    statement = insert(gates).values(
-        route=verdict.route,
-        verdict=verdict.decision.value,
-        finished_at=verdict.finished_at,
-        document=verdict.as_dict(),
-    )
-    return int(connection.execute(statement.returning(gates.c.id)).scalar_one())
 
 
 def list_gates(connection: Connection, route: str | None = None, limit: int = 20) -> list[dict[str, Any]]:

@@ -25,6 +25,11 @@ STATES = text(
 ALIVE = text(
     "SELECT EXISTS (SELECT FROM procrastinate_workers WHERE last_heartbeat > now() - make_interval(secs => :seconds))"
 )
+PROBED = text(
+    "SELECT DISTINCT lock FROM procrastinate_jobs JOIN procrastinate_workers ON procrastinate_workers.id = worker_id "
+    "WHERE status = 'doing' AND task_name = 'probe' AND lock = ANY(:locks) "
+    "AND last_heartbeat > now() - make_interval(secs => :seconds)"
+)
 FORGET = text("DELETE FROM procrastinate_jobs WHERE status <> 'doing' AND args->'job'->>'route' = :route")
 
 
@@ -45,6 +50,18 @@ def job_states(connection: Connection, keys: Sequence[str]) -> dict[str, str]:
 def worker_lives(connection: Connection, seconds: float) -> bool:
     """Whether any process that works the queue has said within the last `seconds` that it lives."""
     return bool(connection.execute(ALIVE, {"seconds": seconds}).scalar_one())
+
+
+def probed_servers(connection: Connection, servers: Sequence[str], seconds: float) -> list[str]:
+    """Those that a probe is being made on, by a worker that has said within the last `seconds` that it lives."""
+    found = connection.execute(PROBED, {"locks": [server_lock(server) for server in servers], "seconds": seconds})
+    locks = set(found.scalars())
+    return [server for server in servers if server_lock(server) in locks]
+
+
+def server_lock(server: str) -> str:
+    """The lock of jobs that are done on this server one after the other."""
+    return f"replica {server}"
 
 
 def forget_jobs(connection: Connection, route: str) -> None:

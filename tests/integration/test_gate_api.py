@@ -157,14 +157,14 @@ async def test_a_cancelled_gate_is_never_measured_and_is_no_pass(bed: Bed) -> No
 async def test_a_gate_that_is_measured_stops_soon_after_it_is_cancelled(
     bed: Bed, candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monitor.service.gate_runner.LOOK_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr("monitor.service.gate_measuring.LOOK_EVERY_SECONDS", 0.02)
     began, never = asyncio.Event(), asyncio.Event()
 
-    async def endless(*_: object) -> None:
+    async def endless(*_: object, **__: object) -> None:
         began.set()
         await never.wait()
 
-    monkeypatch.setattr("monitor.service.gate_runner.run_gate", endless)
+    monkeypatch.setattr("monitor.service.gate_measuring.run_gate", endless)
     await bed.client.post(PATH, json=asked(candidate))
     working = asyncio.create_task(bed.work(1))
     await asyncio.wait_for(began.wait(), 5)
@@ -177,7 +177,7 @@ async def test_a_gate_that_is_measured_stops_soon_after_it_is_cancelled(
 async def test_a_gate_whose_process_died_is_measured_anew(bed: Bed, candidate: str, production: str) -> None:
     await bed.client.post(PATH, json=asked(candidate))
     with bed.database.transaction() as connection:
-        assert gate_requests.claim(connection, 1, [candidate, production]) is Claim.TAKEN
+        assert gate_requests.claim(connection, 1, [candidate, production], START) is Claim.TAKEN
     await bed.work(1)
     assert (bed.gate(1)["status"], bed.gate(1)["verdict"]) == ("done", "pass")
 
@@ -198,10 +198,10 @@ async def test_a_gate_that_three_processes_left_unfinished_ends_undecided_with_i
 async def test_a_mistake_of_our_own_ends_the_gate_undecided(
     bed: Bed, candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(*_: object) -> None:
+    async def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("monitor.service.gate_runner.run_gate", broken)
+    monkeypatch.setattr("monitor.service.gate_measuring.run_gate", broken)
     await bed.client.post(PATH, json=asked(candidate))
     await bed.work(1)
     assert (bed.gate(1)["verdict"], bed.gate(1)["reason"], bed.runner.errors) == ("inconclusive", "interrupted", 1)
@@ -218,8 +218,8 @@ async def test_two_gates_never_measure_one_server_at_once(bed: Bed, candidate: s
     for _ in range(2):
         await bed.client.post(PATH, json=asked(candidate))
     with bed.database.transaction() as connection:
-        assert gate_requests.claim(connection, 1, [candidate, production]) is Claim.TAKEN
-        assert gate_requests.claim(connection, 2, ["http://other:8000", production]) is Claim.BUSY
+        assert gate_requests.claim(connection, 1, [candidate, production], START) is Claim.TAKEN
+        assert gate_requests.claim(connection, 2, ["http://other:8000", production], START) is Claim.BUSY
         assert gate_requests.is_measured(connection, candidate)
         assert not gate_requests.is_measured(connection, "http://other:8000")
     await bed.work(2)
@@ -229,7 +229,7 @@ async def test_two_gates_never_measure_one_server_at_once(bed: Bed, candidate: s
     with bed.database.transaction() as connection:
         connection.execute(update(gates).where(gates.c.id == 1).values(lease_until=text("now()")))
     with bed.database.transaction() as connection:
-        assert gate_requests.claim(connection, 2, [candidate, production]) is Claim.TAKEN
+        assert gate_requests.claim(connection, 2, [candidate, production], START) is Claim.TAKEN
 
 
 async def test_the_first_ending_stands(bed: Bed) -> None:

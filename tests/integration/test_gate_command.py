@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
+from sqlalchemy import text
 
 from monitor.cli import cli
+from monitor.core.gate import GateReason
 from monitor.errors import ConfigError, StoreError
 from monitor.prompts.sets import bundled_directory
 from monitor.sim.behaviour import Behaviour, Fault, FaultKind
 from monitor.sim.domains import domains_in
 from monitor.sim.model import Drafter
 from monitor.sim.server import ServerConfig, SimulatedServer
-from monitor.store import baselines
+from monitor.store import baselines, gate_requests, queue
+from monitor.store.gates import get_gate
 from monitor.store.runs import store_run
 from tests.factories import START, make_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+    from types import ModuleType
 
     from monitor.store.database import Database
 
@@ -304,6 +309,135 @@ class TestOfARoute:
         listed = self.specwatch(config, database, "gates").stdout
         assert "pass" in listed
         assert candidate in listed
+
+    def test_it_waits_for_the_gate_that_measures_one_of_its_servers_and_says_which(
+        self, config: Path, database: Database, production: str, candidate: str
+    ) -> None:
+        with database.transaction() as connection:
+            other = gate_requests.ask(connection, {}, {"route": "chat"}, "ci", None).id
+            gate_requests.claim(connection, other, ["http://other:8000", production], START)
+        with self.once_seen(gate_requests, "holder", lambda: self.end(database, other)):
+            result = self.specwatch(config, database, "gate", "chat", "--candidate", candidate, "--format", "json")
+        assert document(result)["reason"] == "no_regression"
+        assert f"gate 2 waits: gate 1 of route chat, asked by ci, measures {production}\n" in result.stderr
+
+    @contextmanager
+    def once_seen(self, module: ModuleType, name: str, then: Callable[[], None]) -> Iterator[None]:
+        """After the first look of that name, and not before."""
+        seen = threading.Event()
+        look = getattr(module, name)
+
+        def looked(*given: Any) -> Any:
+            found = look(*given)
+            seen.set()
+            return found
+
+        waiting = threading.Thread(target=lambda: (seen.wait(60), then()))
+        waiting.start()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, name, looked)
+            yield
+        waiting.join()
+
+    def end(self, database: Database, gate_id: int) -> None:
+        with database.transaction() as connection:
+            assert gate_requests.give_up(connection, gate_id, GateReason.INTERRUPTED, "the test ends it", START)
+
+    def test_without_a_turn_within_its_time_out_it_is_undecided_and_asks_nobody(
+        self, config: Path, database: Database, production_server: SimulatedServer, production: str, candidate: str
+    ) -> None:
+        with database.transaction() as connection:
+            other = gate_requests.begin(connection, {"route": "chat"})
+            gate_requests.claim(connection, other, [production], START)
+        words = ("gate", "chat", "--candidate", candidate, "--timeout", "1s", "--format", "json")
+        found = document(self.specwatch(config, database, *words))
+        assert (found["exit_code"], found["reason"], found["domains"]) == (11, "timed_out", [])
+        assert found["text"].startswith(
+            f"not measured within 1 s: gate 1 of route chat, of the command, measures {production}"
+        )
+        kept = json.loads(self.specwatch(config, database, "gates", "2", "--format", "json").stdout)
+        assert (kept["status"], kept["verdict"]) == ("done", "inconclusive")
+
+    def test_while_it_is_measured_its_servers_are_claimed_and_cancelling_it_ends_it(
+        self,
+        config: Path,
+        database: Database,
+        production: str,
+        candidate_server: SimulatedServer,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr("monitor.service.gate_measuring.LOOK_EVERY_SECONDS", 0.05)
+        candidate_server.behave(step_time_seconds=0.05)
+        seen: list[Any] = []
+
+        def look() -> None:
+            """Once it is under way."""
+            while not seen:
+                time.sleep(0.05)
+                with database.transaction() as connection:
+                    if gate_requests.is_measured(connection, candidate):
+                        seen.append(gate_requests.is_measured(connection, production))
+                        seen.append((get_gate(connection, 1) or {})["status"])
+                        gate_requests.cancel(connection, 1, "ann", START)
+
+        with candidate_server.run_in_thread() as candidate:
+            looked = threading.Thread(target=look, daemon=True)
+            looked.start()
+            words = ("gate", "chat", "--candidate", candidate, "--timeout", "60s", "--format", "json")
+            result = self.specwatch(config, database, *words)
+            looked.join(10)
+        assert seen == [True, "running"]
+        found = document(result)
+        assert (found["exit_code"], found["reason"], found["text"]) == (11, "cancelled", "cancelled by ann")
+
+    def test_it_waits_for_the_probe_that_is_being_made_on_its_server(
+        self, config: Path, database: Database, production: str, candidate: str
+    ) -> None:
+        lock = f"replica {production}"
+        with database.transaction() as connection:
+            worker = connection.execute(text("INSERT INTO procrastinate_workers DEFAULT VALUES RETURNING id")).scalar()
+            connection.execute(
+                text(
+                    "INSERT INTO procrastinate_jobs (task_name, queue_name, status, lock, worker_id, attempts) "
+                    "VALUES ('probe', 'probes', 'doing', :lock, :worker, 1)"
+                ),
+                {"lock": lock, "worker": worker},
+            )
+
+        def over() -> None:
+            with database.transaction() as connection:
+                connection.execute(text("DELETE FROM procrastinate_jobs"))
+
+        with self.once_seen(queue, "probed_servers", over):
+            result = self.specwatch(config, database, "gate", "chat", "--candidate", candidate, "--format", "json")
+        assert document(result)["exit_code"] == 0
+        assert f"gate 1 waits: a probe is being made on {production}\n" in result.stderr
+
+    def test_a_gate_whose_command_died_is_ended_by_the_next_and_is_no_pass(
+        self, config: Path, database: Database, production: str, candidate: str
+    ) -> None:
+        with database.transaction() as connection:
+            left = gate_requests.begin(connection, {"route": "chat"})
+            gate_requests.claim(connection, left, [production, candidate], START)
+            connection.execute(text("UPDATE gates SET lease_until = now() - interval '6 minutes'"))
+        assert self.specwatch(config, database, "gate", "chat", "--candidate", candidate).exit_code == 0
+        ended = json.loads(self.specwatch(config, database, "gates", str(left), "--format", "json").stdout)
+        assert (ended["status"], ended["verdict"], ended["reason"]) == ("done", "inconclusive", "interrupted")
+        assert ended["text"] == "the command that measured it ended without a word"
+
+    def test_a_command_that_is_stopped_leaves_its_servers_at_once_and_its_gate_undecided(
+        self, config: Path, database: Database, candidate: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def stopped(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("monitor.service.gate_measuring.run_gate", stopped)
+        assert self.specwatch(config, database, "gate", "chat", "--candidate", candidate).exit_code == 1
+        with database.transaction() as connection:
+            assert not gate_requests.is_measured(connection, candidate)
+            kept = get_gate(connection, 1) or {}
+        assert (kept["status"], kept["verdict"], kept["reason"]) == ("done", "inconclusive", "interrupted")
+        assert kept["text"] == "the command was stopped: KeyboardInterrupt"
 
     def test_without_an_approved_baseline_it_exits_with_12_and_asks_nobody(
         self, config: Path, database: Database, candidate: str

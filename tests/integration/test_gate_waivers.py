@@ -16,7 +16,7 @@ from monitor.core.gate import GateReason
 from monitor.core.gate_verdict import GateSide, GateThresholds, GateVerdict
 from monitor.errors import UsageError
 from monitor.store.forget import forget_route
-from monitor.store.gates import store_gate
+from monitor.store.gate_requests import begin, finish
 from tests.factories import START
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def keep(database: Database, reason: GateReason, at: datetime = START, route: st
         refusal=(reason, "as the test wants it"),
     )
     with database.transaction() as connection:
-        return store_gate(connection, verdict)
+        gate_id = begin(connection, verdict.as_dict())
+        assert finish(connection, gate_id, verdict.as_dict(), verdict.finished_at)
+    return gate_id
 
 
 def specwatch(database: Database, *arguments: str) -> Result:

@@ -1,0 +1,73 @@
+"""A kept gate while it is measured: it says every few seconds that it is, and stops once somebody has ended it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from monitor.core.address import url_and_rank
+from monitor.core.gate_verdict import GateSide, GateVerdict
+from monitor.errors import StoreError
+from monitor.probing.gate import Server, run_gate
+from monitor.store import gate_requests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from monitor.probing.gate import GateStep
+    from monitor.service.gating import Sides
+    from monitor.store.database import Database
+
+LOOK_EVERY_SECONDS = 2.0
+"""Between two looks at whether it was ended; each says too that it is still measured."""
+
+
+def servers_of(sides: Sides) -> list[str]:
+    """The servers that it asks, which others keep off meanwhile."""
+    return [url_and_rank(side.target.base_url)[0] for side in sides[:2] if isinstance(side, Server)]
+
+
+def open_gate(sides: Sides, now: datetime) -> dict[str, Any]:
+    """What is known of the gate before it is measured, in the shape of its verdict."""
+    candidate, reference, plan = sides
+    return GateVerdict(
+        route=plan.route,
+        against=plan.against,
+        candidate=GateSide(candidate.target.replica, None),
+        reference=GateSide(reference.target.replica if isinstance(reference, Server) else None, None),
+        thresholds=plan.thresholds,
+        concurrency=plan.concurrency,
+        sampling=plan.sampling.as_dict(),
+        started_at=now,
+        finished_at=now,
+    ).as_dict()
+
+
+async def unless_ended(
+    database: Database, gate_id: int, sides: Sides, on_step: Callable[[GateStep], object] = lambda _: None
+) -> GateVerdict | None:
+    """The verdict; None when the gate was ended meanwhile: then the servers are left alone within seconds."""
+    measuring = asyncio.create_task(run_gate(*sides, on_step=on_step))
+    watching = asyncio.create_task(_until_ended(database, gate_id))
+    try:
+        await asyncio.wait({measuring, watching}, return_when=asyncio.FIRST_COMPLETED)
+        return measuring.result() if measuring.done() else None
+    finally:
+        measuring.cancel()
+        watching.cancel()
+        await asyncio.gather(measuring, watching, return_exceptions=True)
+
+
+async def _until_ended(database: Database, gate_id: int) -> None:
+    while True:
+        await asyncio.sleep(LOOK_EVERY_SECONDS)
+        with suppress(StoreError):  # nobody could have ended it there; the next look tells
+            if not await asyncio.to_thread(_renew, database, gate_id):
+                return
+
+
+def _renew(database: Database, gate_id: int) -> bool:
+    with database.transaction() as connection:
+        return gate_requests.renew(connection, gate_id)
