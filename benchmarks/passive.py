@@ -24,7 +24,8 @@ from monitor.config.routes import Route
 from monitor.core.figures import percentile
 from monitor.core.organic import Organic
 from monitor.engines.vllm import VllmEngine
-from monitor.probing.client import Client, Target
+from monitor.probing.client import Client
+from monitor.probing.target import Target
 from monitor.service import passive
 
 BOUND_CORES = 0.1

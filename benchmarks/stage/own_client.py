@@ -13,8 +13,8 @@ from pathlib import Path
 
 from monitor.core.records import Sampling
 from monitor.engines.vllm import VllmEngine
-from monitor.probing.client import Target
 from monitor.probing.replay import StandAside, replay
+from monitor.probing.target import Target
 from monitor.prompts.sets import Prompt, PromptSet, content_hash
 
 

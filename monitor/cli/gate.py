@@ -69,10 +69,10 @@ def run_(context: Context, /, *, format_: str, out: Path | None, **given: Any) -
 
 def _between_servers(options: GateOptions) -> GateVerdict:
     from monitor.core.records import Sampling
-    from monitor.probing.client import Target
     from monitor.probing.comparing import GatePlan, thresholds_of
     from monitor.probing.gate import Server, run_gate
     from monitor.probing.recognise import engine_at
+    from monitor.probing.target import Target
 
     sets = chosen_sets(options.prompts_dir, options.domains)
     plan = GatePlan(

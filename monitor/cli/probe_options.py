@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from monitor.core.records import Identity, Sampling
-    from monitor.probing.client import Target
     from monitor.probing.outcome import SourceWish
+    from monitor.probing.target import Target
 
 PATH = click.Path(path_type=Path)
 
@@ -53,7 +53,7 @@ class ProbeOptions:
 
     def target(self) -> Target:
         """The server to ask. Raises ConfigError for a key that cannot be had."""
-        from monitor.probing.client import Target
+        from monitor.probing.target import Target
 
         return Target(
             self.url,

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from monitor.cli.progress import Progress
     from monitor.core.records import Sampling
     from monitor.core.sweep import Sweep
-    from monitor.probing.client import Target
     from monitor.probing.sweep import Contender, Measured, Plan
+    from monitor.probing.target import Target
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def named(
 ) -> Servers:
     """Raises ConfigError for a key that is not set."""
     from monitor.config.secrets import Secret
-    from monitor.probing.client import Target
+    from monitor.probing.target import Target
 
     secret = None if key is None else Secret(env=key).reveal(os.environ)
     targets = tuple(Target(url, api_key=secret) for url in speculative)
@@ -118,9 +118,9 @@ async def _common_engine(targets: Sequence[Target]) -> str:
 async def _in_turn(plan: Plan, servers: Servers, progress: Progress) -> list[Sweep]:
     """Starts the plain server, then one for each config, one at a time."""
     from monitor.engines.registry import ENGINES
-    from monitor.probing.client import Target
     from monitor.probing.launched import launched
     from monitor.probing.sweep import Contender, alone, compared
+    from monitor.probing.target import Target
 
     async def alone_measured(label: str, arguments: Sequence[str], log: str, *, plain: bool) -> Measured:
         click.echo(f"starting {label}; its log is {servers.log_directory / log}", err=True)

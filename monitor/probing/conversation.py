@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +73,7 @@ class Asking:
         def begins(event: bytes) -> bool:
             return self.engine.read(event, url).bears_tokens
 
-        async with aclosing(self.client.stream(path, body, begins)) as events:
+        async with self.client.stream(path, body, begins) as events:
             async for seconds, data in events:
                 answer.add(seconds, self.engine.read(data, url))
         if answer.finish_reason is None:

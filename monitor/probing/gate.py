@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from monitor.core.gate_verdict import GateDomain
     from monitor.core.records import Run
     from monitor.engines.base import Engine, Observation
-    from monitor.probing.client import Target
     from monitor.probing.comparing import FindBaseline, GatePlan
+    from monitor.probing.target import Target
     from monitor.prompts.sets import PromptSet
 
 BUSY_SECONDS = 5.0

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from monitor.engines.failures import failure
 from monitor.errors import TargetError, UsageError
-from monitor.probing.client import Client, Target
+from monitor.probing.client import Client
+from monitor.probing.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

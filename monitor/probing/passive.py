@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from monitor.core.records import Identity
     from monitor.engines.base import Engine, Load
     from monitor.engines.counters import Change, Counters
-    from monitor.probing.client import Target
+    from monitor.probing.target import Target
 
 
 class ReplicaReader:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from monitor.errors import TargetError
-    from monitor.probing.client import Timeouts
+    from monitor.probing.target import Timeouts
 
 Result = TypeVar("Result")
 

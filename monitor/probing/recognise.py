@@ -12,7 +12,7 @@ from monitor.probing.client import Client
 if TYPE_CHECKING:
     from monitor.core.records import Identity
     from monitor.engines.base import Engine, Observation, Replica
-    from monitor.probing.client import Target
+    from monitor.probing.target import Target
 
 AUTO = "auto"
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from monitor.core.records import Sample
     from monitor.core.sweep import Point, Repeat
     from monitor.engines.base import Engine
-    from monitor.probing.client import Target
     from monitor.probing.clock import Clock
+    from monitor.probing.target import Target
     from monitor.prompts.sets import PromptSet
 
 PASSES = 3

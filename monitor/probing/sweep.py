@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from monitor.core.records import Identity, Run, Sampling
     from monitor.core.sweep import Repeat
     from monitor.engines.base import Engine
-    from monitor.probing.client import Target
     from monitor.probing.outcome import SourceWish
+    from monitor.probing.target import Target
     from monitor.prompts.sets import Prompt
 
 BUSY = "busy"

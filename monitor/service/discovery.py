@@ -15,7 +15,8 @@ from monitor.config.replicas import Discovery, replica_url, targets_of
 from monitor.core.address import at_rank
 from monitor.core.format import count
 from monitor.errors import ConfigError, SpecwatchError, TargetError
-from monitor.probing.client import Client, Target
+from monitor.probing.client import Client
+from monitor.probing.target import Target
 from monitor.service.complaint import Complaint
 
 if TYPE_CHECKING:

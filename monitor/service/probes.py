@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 from monitor.core.address import at_rank, url_and_rank
 from monitor.core.records import Identity, Sampling
 from monitor.engines.registry import ENGINES
-from monitor.probing.client import Target, Timeouts
 from monitor.probing.replay import StandAside, replay
 from monitor.probing.speedup import PASSES, measure_speedup
 from monitor.probing.sweep import Plan
+from monitor.probing.target import Target, Timeouts
 
 if TYPE_CHECKING:
     from monitor.config.routes import Route

@@ -15,8 +15,8 @@ from cryptography.x509.oid import NameOID
 
 from monitor.core.records import Run, Sampling
 from monitor.engines.vllm import VllmEngine
-from monitor.probing.client import Target, Timeouts
 from monitor.probing.replay import replay
+from monitor.probing.target import Target, Timeouts
 from monitor.prompts.sets import Prompt, PromptSet, content_hash
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from monitor.cli import cli
 from monitor.core.figures import aggregate
 from monitor.core.records import Reason, Run, Sampling
 from monitor.engines.vllm import VllmEngine
-from monitor.probing.client import Target
 from monitor.probing.replay import replay
+from monitor.probing.target import Target
 from monitor.service.discovery import Replicas
 from monitor.service.jobs import ProbeJob
 from monitor.service.probes import run_probe, run_speedup
@@ -129,7 +129,7 @@ async def test_a_rank_that_is_not_there_is_refused_in_the_server_s_words(url: st
 async def test_counters_that_moved_at_another_rank_are_said_to_be_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a gateway drops the header."""
     monkeypatch.setattr("monitor.sim.pages._rank", lambda _: 0)
-    monkeypatch.setattr("monitor.probing.replay.CROSSCHECK_SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr("monitor.probing.walk.CROSSCHECK_SETTLE_SECONDS", 0.1)
     with SimulatedServer(ServerConfig(engines=2)).run_in_thread() as url:
         run = await run_at(url, 1)
     assert any("its counters show 0 of our" in warning for warning in run.warnings)

@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from monitor.cli import cli
 from monitor.core.records import Reason
 from monitor.errors import ConfigError
-from monitor.probing.client import Client, Target
+from monitor.probing.client import Client
+from monitor.probing.target import Target
 from monitor.service.discovery import Replicas, addresses
 from monitor.service.jobs import ProbeJob
 from monitor.service.passive import PassiveReading

@@ -16,9 +16,9 @@ from monitor.cli import cli
 from monitor.core.figures import aggregate
 from monitor.core.records import Reason, Run, Sampling
 from monitor.errors import UsageError
-from monitor.probing.client import Target
 from monitor.probing.recognise import engine_at
 from monitor.probing.replay import replay
+from monitor.probing.target import Target
 from monitor.prompts.sets import PromptSet, content_hash
 from monitor.service.jobs import ProbeJob
 from monitor.service.probes import run_probe

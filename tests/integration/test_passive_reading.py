@@ -17,8 +17,8 @@ from monitor.cli import cli
 from monitor.core.organic import Organic
 from monitor.engines.vllm import VllmEngine
 from monitor.errors import ConfigError, StoreError, UsageError
-from monitor.probing.client import Target
 from monitor.probing.passive import ReplicaReader
+from monitor.probing.target import Target
 from monitor.service.passive import PassiveReading
 from monitor.sim.server import SimulatedServer
 from monitor.store.organic import organic_history, store_organic

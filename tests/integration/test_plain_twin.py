@@ -18,9 +18,9 @@ from monitor.cli import cli
 from monitor.core.figures import aggregate
 from monitor.core.records import Reason, Sampling
 from monitor.engines.vllm import VllmEngine
-from monitor.probing.client import Target
 from monitor.probing.speedup import measure_speedup
 from monitor.probing.sweep import Contender, Plan, compared, interleaved
+from monitor.probing.target import Target
 from monitor.service.jobs import LATER, ProbeJob
 from monitor.service.prober import Prober
 from monitor.service.recording import Recorder

@@ -11,10 +11,9 @@ from monitor.core.figures import acceptance_length, aggregate
 from monitor.core.records import Counts, Identity, Run, Sampling, Source
 from monitor.engines.vllm import VllmEngine
 from monitor.engines.vllm_counters import counters_of
-from monitor.probing import replay as replaying
-from monitor.probing import window
-from monitor.probing.client import Target
+from monitor.probing import walk, window
 from monitor.probing.replay import replay
+from monitor.probing.target import Target
 from monitor.sim.model import Drafter
 from monitor.sim.server import ServerConfig, SimulatedServer
 
@@ -137,7 +136,7 @@ async def test_counters_that_jump_between_servers_are_those_of_a_load_balancer()
 
 async def test_counters_of_a_server_that_did_not_answer_us_never_catch_up(monkeypatch):
     monkeypatch.setattr(window, "SETTLE_SECONDS", 0.05)
-    monkeypatch.setattr(replaying, "CROSSCHECK_SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(walk, "CROSSCHECK_SETTLE_SECONDS", 0.05)
     other = SimulatedServer()
 
     class ElsewhereEngine(VllmEngine):

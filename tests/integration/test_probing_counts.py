@@ -16,7 +16,8 @@ from monitor.core.records import Counts, Identity, Sampling, Source
 from monitor.engines.answer import Answer
 from monitor.engines.counts import Reading, drafts_every_step, sample_of
 from monitor.engines.vllm import VllmEngine
-from monitor.probing.client import Client, Target
+from monitor.probing.client import Client
+from monitor.probing.target import Target
 from monitor.sim.model import Drafter
 from monitor.sim.server import ServerConfig, SimulatedServer
 

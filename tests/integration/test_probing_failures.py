@@ -15,8 +15,10 @@ from replicas import QUICK, certificate, prompt_set, response, run_of, sends
 from monitor.core.records import Identity, Sampling
 from monitor.engines.vllm import VllmEngine
 from monitor.errors import TargetError, UsageError
-from monitor.probing.client import PIECES_KEPT, Client, Target, Timeouts
+from monitor.probing.client import Client
 from monitor.probing.replay import StandAside, replay
+from monitor.probing.stream import PIECES_KEPT
+from monitor.probing.target import Target, Timeouts
 from monitor.sim.behaviour import Fault, FaultKind
 from monitor.sim.server import ServerConfig, SimulatedServer
 
@@ -289,6 +291,12 @@ class TestSecrets:
             run = await run_of(Target(url, api_key="s3cret", headers={"X-Token": "h3ader"}))
         assert "bad key *** and ***" in detail(run)
 
+    async def test_a_key_that_a_stream_repeats_stays_out_of_the_message(self):
+        echo = response(b'data: {"error":{"message":"bad key s3cret"}}\n\n', content_type="text/event-stream")
+        async with sends(echo) as url:
+            run = await run_of(Target(url, api_key="s3cret"))
+        assert "bad key ***" in detail(run)
+
     def test_a_target_does_not_show_its_secrets(self):
         assert "s3cret" not in repr(Target("http://x", api_key="s3cret", headers={"X-Token": "s3cret"}))
 
@@ -307,8 +315,11 @@ class TestClient:
         async with sends(response(b"data: 1\n\ndata: 2\n\n: on\n\ndata: 3", content_type="text/event-stream")) as url:
             received = []
             with pytest.raises(TargetError) as caught:
-                async with Client(Target(url, timeouts=QUICK), 1) as client:
-                    async for _, data in client.stream("/v1/completions", {}):
+                async with (
+                    Client(Target(url, timeouts=QUICK), 1) as client,
+                    client.stream("/v1/completions", {}) as events,
+                ):
+                    async for _, data in events:
                         received.append(data)
         assert (received, caught.value.reason) == ([b"1", b"2"], "cut_off")
 
@@ -324,7 +335,7 @@ class TestClient:
         body = gzip.compress(b"data: 1\n\ndata: [DONE]\n\n")
         compressed = response(body, content_type="text/event-stream", content_encoding="gzip")
         async with sends(compressed) as url, Client(Target(url), 1) as client:
-            assert [event.data async for event in client.stream("/v1/completions", {})] == [b"1"]
+            assert await events_of(client) == [b"1"]
 
     async def test_an_answer_that_is_no_stream_is_refused(self):
         async with sends(response(b'{"choices":[]}', content_type="application/json")) as url:
@@ -341,8 +352,7 @@ class TestClient:
                 )
                 async with Client(target, 1) as client:
                     with pytest.raises(TargetError) as caught:
-                        async for _ in client.stream("/v1/completions", {}):
-                            pass
+                        await events_of(client)
         assert caught.value.reason in ("connect_timeout", "first_token_timeout")
 
     async def test_leaving_a_stream_makes_the_server_drop_the_request(self, server, url):
@@ -358,11 +368,15 @@ class TestClient:
                 await asyncio.sleep(0.01)
 
 
+async def events_of(client: Client) -> list[bytes]:
+    async with client.stream("/v1/completions", {}) as events:
+        return [event.data async for event in events]
+
+
 async def failure_of_stream(url: str) -> str:
     async with Client(Target(url, timeouts=QUICK), 1) as client:
         with pytest.raises(TargetError) as caught:
-            async for _ in client.stream("/v1/completions", {}):
-                pass
+            await events_of(client)
     return caught.value.reason
 
 

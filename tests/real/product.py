@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from monitor.core.records import Run, Sampling
 from monitor.engines.vllm import VllmEngine
-from monitor.probing.client import Target
 from monitor.probing.replay import replay
+from monitor.probing.target import Target
 from tests.real.client import Counters, requests_running
 from tests.real.servers import ROOT
 

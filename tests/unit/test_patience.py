@@ -3,8 +3,8 @@ import asyncio
 import pytest
 
 from monitor.errors import TargetError
-from monitor.probing.client import Timeouts
 from monitor.probing.patience import Patience
+from monitor.probing.target import Timeouts
 
 URL = "http://replica/v1/chat/completions"
 LONG, SHORT = 60.0, 0.02

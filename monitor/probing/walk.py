@@ -1,0 +1,226 @@
+"""The walk over the prompts of a run: how many at once, what is watched meanwhile, and when to give up."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from monitor.core.records import Identity, Regime
+from monitor.engines.counters import Change
+from monitor.engines.counts import drafts_every_step
+from monitor.engines.failures import GONE
+from monitor.errors import TargetError
+from monitor.probing.conversation import Asking
+from monitor.probing.outcome import Outcome
+from monitor.probing.watch import LagWatch, LoadWatch
+from monitor.probing.window import CounterWindow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from monitor.core.records import Sample, Sampling
+    from monitor.engines.base import Engine, Observation
+    from monitor.engines.counts import Window
+    from monitor.probing.client import Client
+    from monitor.probing.clock import Clock
+    from monitor.probing.conversation import Attempt
+    from monitor.probing.outcome import SourceWish
+
+FAILURES_IN_A_ROW = 3
+"""After so many failed prompts in a row (or one per prompt in flight, if more) the replica is left alone."""
+
+ANOTHER_SERVER = frozenset({"counters_behind", "counters_reset", "load_balancer"})
+"""Reasons which say that the metrics page may not be that of the server which answers."""
+CROSSCHECK_SETTLE_SECONDS = 2.0
+"""How long the end of a run waits for counters that are only to be compared with."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `replay` was asked for, beyond the prompts."""
+
+    sampling: Sampling
+    concurrency: int
+    source: SourceWish
+    max_contamination_ratio: float
+    declared: Identity
+    plain: bool
+    keep_concurrency: bool
+    on_sample: Callable[[Sample], None] | None
+
+
+class Walk:
+    """Prompts in flight, what is watched meanwhile, and when to stop."""
+
+    def __init__(self, client: Client, engine: Engine, plan: Plan, look: Observation | None, clock: Clock) -> None:
+        self._client = client
+        self._engine = engine
+        self._plan = plan
+        self._look = look
+        self._clock = clock
+        self._load = LoadWatch(look.load) if look else None
+        self._lag = LagWatch(clock.monotonic)
+        self._failures = 0
+        self._given_up: TargetError | None = None
+        self.concurrency = plan.concurrency
+        self.counted: Window | None = None
+
+    async def all(self, attempts: Sequence[Attempt]) -> None:
+        """Replays every attempt that has not failed already."""
+        if self._look is None or self._load is None:
+            return
+        salt = secrets.token_hex(16) if self._plan.sampling.cache == "cold" else None
+        asking = Asking(self._client, self._engine, self._look.model, self._plan.sampling, salt)
+        queue = iter(attempts)
+        around_all = self._window()
+        with suppress(TargetError):  # then the counters say nothing of this run, which is no fault of it
+            await around_all.open()
+        async with asyncio.TaskGroup() as watches:
+            watching = [
+                watches.create_task(self._load.watch(self._engine, self._client)),
+                watches.create_task(self._lag.watch()),
+            ]
+            try:
+                if self._counters_wanted:
+                    await self._work_in_windows(asking, queue)
+                async with asyncio.TaskGroup() as workers:
+                    for _ in range(min(self._plan.concurrency, len(attempts))):
+                        workers.create_task(self._work(asking, queue))
+            finally:
+                for watch in watching:
+                    watch.cancel()
+        self._load.see(await self._engine.load(self._client))
+        if around_all.is_open:
+            counted = await _closed(around_all, attempts, CROSSCHECK_SETTLE_SECONDS)
+            self.counted = counted if isinstance(counted, Change) or counted.reason in ANOTHER_SERVER else None
+
+    async def _work(self, asking: Asking, queue: Iterator[Attempt]) -> None:
+        for attempt in queue:
+            if self._given_up is None:
+                await self._replay(asking, attempt)
+                self._learn_from(attempt.error)
+            else:
+                attempt.error = self._given_up
+            self._tell(attempt)
+
+    async def _replay(self, asking: Asking, attempt: Attempt) -> None:
+        began = self._clock.monotonic()
+        await asking.replay(attempt)
+        attempt.total_seconds = self._clock.monotonic() - began
+        attempt.loop_lag_seconds = self._lag.worst_since(began)
+
+    def _tell(self, attempt: Attempt) -> None:
+        if self._plan.on_sample is not None:
+            self._plan.on_sample(self._outcome(None).samples([attempt])[0])
+
+    @property
+    def _counters_wanted(self) -> bool:
+        if self._plan.source != "auto" or self._plan.keep_concurrency or self._plan.plain:
+            return self._plan.source == "counters"
+        if self._engine.chunks_are_steps is False:
+            return True
+        return drafts_every_step(self._outcome(None).identity([]).method) is False
+
+    async def _work_in_windows(self, asking: Asking, queue: Iterator[Attempt]) -> None:
+        """Replays one prompt at a time between two looks at the counters, as long as these are the best source.
+
+        What is left in the queue is for `_work`: all of it when `auto` finds no counters here, what comes after the
+        first answer when that has counts of its own.
+        """
+        insists = self._plan.source == "counters"
+        window = self._window()
+        self.concurrency = 1 if insists else self.concurrency
+        try:
+            await window.open()
+        except TargetError as error:
+            self._given_up = error if insists else None
+            return
+        for attempt in queue:
+            await self._replay_in(window, asking, attempt)
+            fault = attempt.window if isinstance(attempt.window, TargetError) else None
+            self._learn_from(attempt.error or (fault if insists else None))
+            self._tell(attempt)
+            if self._given_up or (not insists and (fault or attempt.has_request_counts)):
+                return
+        self.concurrency = 1
+
+    async def _replay_in(self, window: CounterWindow, asking: Asking, attempt: Attempt) -> None:
+        try:
+            await window.open()
+        except TargetError as error:
+            attempt.window = error
+            await self._replay(asking, attempt)
+        else:
+            await self._replay(asking, attempt)
+            attempt.window = await _closed(window, [attempt])
+
+    def _window(self) -> CounterWindow:
+        assert self._look is not None  # nothing is replayed without a look
+        return CounterWindow(self._engine, self._client, self._look.model, self._clock.monotonic)
+
+    def _learn_from(self, error: TargetError | None) -> None:
+        """Gives up on a replica that is gone, or that fails prompt after prompt: hammering it helps nobody."""
+        if error is None:
+            self._failures = 0
+            return
+        self._failures += error.reason != "context_too_long"
+        if error.reason in GONE or self._failures >= max(FAILURES_IN_A_ROW, self.concurrency):
+            self._given_up = error
+
+    async def outcome(self) -> Outcome:
+        """What is known at the end. Servers that show speculation only after a first draft are asked again."""
+        speculates = self._look.speculates if self._look else None
+        if self._look is not None and not speculates:
+            speculates = await self._engine.speculates(self._client)
+        return self._outcome(speculates)
+
+    def _outcome(self, speculates: bool | None) -> Outcome:
+        observed = self._look.identity if self._look else Identity()
+        return Outcome(
+            url=self._client.url,
+            observed=observed,
+            declared=self._plan.declared,
+            speculates=speculates,
+            wish=self._plan.source,
+            advice=self._engine.counts_advice(observed.version),
+            plain=self._plan.plain,
+            max_contamination_ratio=self._plan.max_contamination_ratio,
+            chunks_are_steps=self._engine.chunks_are_steps,
+            notes=self._notes(),
+            counted=self.counted,
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        if self._look is None:
+            return ()
+        return self._look.notes + (self._look.cold_notes if self._plan.sampling.cache == "cold" else ())
+
+    def regime(self) -> Regime:
+        return self._load.regime() if self._load else Regime()
+
+    def warnings(self) -> tuple[str, ...]:
+        """What the watches saw that a reader of the figures must know."""
+        if self._load is None:
+            return ()
+        found = []
+        if waiting := self._load.regime().waiting_before:
+            found.append(f"{waiting:g} requests were waiting at the replica already: the times are those of a queue")
+        if self._load.met_several_servers:
+            found.append("several servers answer under this address, as behind a load balancer: name one replica")
+        elif self._load.restarted:
+            found.append("the server was restarted during the run")
+        elif isinstance(self.counted, TargetError) and self._plan.source != "counters":
+            found.append(str(self.counted))
+        return tuple(found)
+
+
+async def _closed(window: CounterWindow, attempts: Sequence[Attempt], settle_seconds: float | None = None) -> Window:
+    """What the counters moved by while the attempts were made, or why that is not known."""
+    own_tokens = sum(answer.completion_tokens for attempt in attempts for answer in attempt.answers)
+    try:
+        return await window.close(own_tokens, settle_seconds)
+    except TargetError as error:
+        return error
