@@ -8,6 +8,7 @@ import random
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from monitor.alerting.dead_letters import Loss
 from monitor.alerting.posting import Arrival, Failure, Why
 from monitor.alerting.windows import open_windows
 from monitor.core.tally import Tally
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
+    from monitor.alerting.dead_letters import DeadLetters
     from monitor.alerting.receivers import Receiver
     from monitor.config.maintenance import Maintenance
     from monitor.store.database import Database
@@ -52,11 +54,14 @@ class Sender:
         receivers: Mapping[str, Receiver],
         now: Callable[[], datetime],
         maintenance: Sequence[Maintenance] = (),
+        dead_letters: DeadLetters | None = None,
     ) -> None:
+        """Without `dead_letters` nobody else is told of what a receiver will not get."""
         self.database = database
         self.receivers = receivers
         self.now = now
         self.maintenance = maintenance
+        self.dead_letters = dead_letters
         self.attempts = Tally({"receiver": receivers})
         self.failures = Tally({"receiver": receivers, "reason": list(Why)})
         self.given_up = Tally({"receiver": receivers, "reason": list(Why)})
@@ -95,7 +100,7 @@ class Sender:
 
     async def _give_up(self, delivery: Delivery, failure: Failure) -> None:
         self.given_up.add(delivery.receiver, failure.why)
-        await asyncio.to_thread(self._mark_dead, delivery, failure.error)
+        await asyncio.to_thread(self._mark_dead, delivery, failure)
 
     async def _attempt(self, receiver: Receiver, delivery: Delivery) -> Arrival | Failure:
         """What the receiver says; a receiver that breaks is a failed attempt and stops nobody else's message."""
@@ -110,7 +115,10 @@ class Sender:
 
     def _mark_sent(self, delivery: Delivery) -> None:
         with self.database.transaction() as connection:
-            outbox.mark_sent(connection, delivery.id, self.now())
+            if self.dead_letters is None:
+                outbox.mark_sent(connection, delivery.id, self.now())
+            else:
+                self.dead_letters.arrive(connection, delivery, self.now())
 
     def _mark_retry(self, delivery: Delivery, failure: Failure) -> None:
         seconds = retry_delay_seconds(delivery.attempts, failure, random.random())  # noqa: S311  (jitter, not a secret)
@@ -126,13 +134,25 @@ class Sender:
             due_at.isoformat(timespec="seconds"),
         )
 
-    def _mark_dead(self, delivery: Delivery, error: str) -> None:
+    def _mark_dead(self, delivery: Delivery, failure: Failure) -> None:
+        loss = Loss()
         with self.database.transaction() as connection:
-            outbox.mark_dead(connection, delivery.id, error)
+            if self.dead_letters is None:
+                outbox.mark_dead(connection, delivery.id, failure.error)
+            else:
+                loss = self.dead_letters.lose(connection, delivery, failure, self.now())
         logger.error(
-            "%s: %s; attempt %d of %s, given up: nobody was told there",
+            "%s: %s; attempt %d of %s, given up: nobody was told there%s",
             delivery.receiver,
-            error,
+            failure.error,
             delivery.attempts,
             delivery.key,
+            _instead(loss),
         )
+
+
+def _instead(loss: Loss) -> str:
+    if loss.incident_id is None:
+        return ""
+    told = f"{', '.join(sorted(loss.told))} will be told of it" if loss.told else "nobody else is told of this one"
+    return f"; {told}, incident {loss.incident_id}"

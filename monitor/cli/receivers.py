@@ -12,7 +12,7 @@ from monitor.cli.output import Column, emit, format_option
 from monitor.errors import ConfigError, TargetError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from monitor.alerting.receivers import Receiver
     from monitor.cli.context import Context
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def receivers() -> None:
-    """List the receivers of alerting.yaml, and send one a test message."""
+    """List the receivers of alerting.yaml, send one a test message, or again what it refused."""
 
 
 @receivers.command("list")
@@ -52,9 +52,31 @@ def test(context: Context, name: str, severity: str) -> None:
 
     set_up_logging("warning")
     found = build_receivers(context.load_config().alerting)
-    if name not in found:
-        raise UsageError(f"there is no receiver {name} in alerting.yaml; there are: {', '.join(found)}")
+    _require(name, found)
     asyncio.run(_send(name, found[name], severity))
+
+
+@receivers.command()
+@click.argument("name")
+@click.pass_obj
+def retry(context: Context, name: str) -> None:
+    """Try again what a receiver refused for good or was given up: of incidents that are open, and the last message.
+
+    For when its cause is corrected without a start of 'serve', which does the same. A running 'serve' sends within a
+    second; 'specwatch incidents ID' shows what became of it.
+    """
+    from monitor.core.format import count
+    from monitor.store.outbox import retry_dead
+
+    _require(name, [receiver.name for receiver in context.load_config().alerting.receivers])
+    with context.database() as database, database.transaction() as connection:
+        number = retry_dead(connection, name, datetime.now(UTC))
+    click.echo(f"{count(number, 'message')} to {name} will be sent again" if number else f"{name} has missed nothing")
+
+
+def _require(name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise UsageError(f"there is no receiver {name} in alerting.yaml; there are: {', '.join(known)}")
 
 
 async def _send(name: str, receiver: Receiver, severity: str) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of an incident whose route or domains have left routes.yaml: no run can resolve it any more."""
+"""What becomes of an incident of what is configured no more, a route, its domains or a receiver: nothing can end it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from monitor.config.load import Config
 
 ROUTE_REMOVED = "route removed from configuration"
+RECEIVER_REMOVED = "receiver removed from configuration"
 DOMAINS_REMOVED = "its domains removed from configuration"
 
 
@@ -25,17 +26,18 @@ def close_removed(connection: Connection, config: Config, now: datetime) -> list
     A removed domain leaves its incident; with the last one the incident is resolved, and whoever was told that it
     opened, and is still a receiver, is told so and why.
     """
-    routes = {route.name: route for route in config.routes}
+    receivers = {incidents.of_receiver(receiver.name): (receiver.name,) for receiver in config.alerting.receivers}
+    known = {**{route.name: route.domains for route in config.routes}, **receivers}
     closed = []
     for incident_id, name, before in incidents.open_incidents(connection):
-        domains = routes[name].domains if name in routes else ()
+        domains = known.get(name, ())
         state, transition = life.on_configured(before, domains, now)
         if state == before:
             continue
         incidents.save_state(connection, name, incident_id, state, now)
         if transition is not None:
-            reason = DOMAINS_REMOVED if name in routes else ROUTE_REMOVED
-            _tell(connection, config, incident_id, reason, now)
+            gone = RECEIVER_REMOVED if name.startswith(incidents.of_receiver("")) else ROUTE_REMOVED
+            _tell(connection, config, incident_id, DOMAINS_REMOVED if name in known else gone, now)
             closed.append(incident_id)
     return closed
 

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from procrastinate.exceptions import ConnectorException
 
+from monitor.alerting.dead_letters import DeadLetters
 from monitor.alerting.receivers import build_receivers, receivers_for
 from monitor.alerting.resender import Resender
 from monitor.alerting.sender import Sender
 from monitor.config.load import check_secrets
+from monitor.core.format import count
 from monitor.errors import StoreError, UsageError
 from monitor.service.budget import workers_for
 from monitor.service.bumps import announce
@@ -106,7 +108,8 @@ class Service:
         self._closes_removed = closes_removed
         self.recorder = Recorder(config, replicas)
         receivers = receivers or build_receivers(config.alerting)
-        self.sender = Sender(database, receivers, now, config.alerting.maintenance)
+        self.dead_letters = DeadLetters(config.alerting, config.routes)
+        self.sender = Sender(database, receivers, now, config.alerting.maintenance, self.dead_letters)
         self.scheduler = Scheduler(database, config.routes, now, replicas)
         self.resender = Resender(database, receivers, now, lambda: self.scheduler.leads)
         self.heartbeat = HeartbeatCaller(database, config, now, lambda: self.scheduler.leads)
@@ -285,7 +288,10 @@ class Service:
             await asyncio.sleep(KEEP_ALIVE_EVERY_SECONDS)
 
     def _reconcile(self) -> None:
-        """Open incidents are told to every receiver routed now that has not been queued their opening."""
+        """Open incidents are told to every receiver routed now that has not been queued their opening.
+
+        What a receiver refused is tried again: the files may have been corrected, which is read at a start alone.
+        """
         with self.database.transaction() as connection:
             closed = close_removed(connection, self.config, now()) if self._closes_removed else []
             for incident_id in closed:
@@ -295,6 +301,8 @@ class Service:
                 if route is not None:
                     names = receivers_for(self.config.alerting, route, document["severity"])
                     outbox.queue_deliveries(connection, incident_id, event_id, names, now())
+            for name, number in self.dead_letters.retry(connection, now()).items():
+                logger.info("%s is tried again with %s that it refused", name, count(number, "message"))
 
 
 def _listener(host: str, port: int) -> socket.socket:

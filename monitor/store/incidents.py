@@ -31,7 +31,23 @@ SPEEDUP = "speedup"
 """The kind of incident that a rule on measured speedup opens."""
 STALE = "stale"
 """The kind of incident of a route that is not measured. One of each kind is open per route at most."""
+UNDELIVERED = "undelivered"
+"""The kind of incident of a receiver that will not get a message."""
+OF_RECEIVERS = (UNDELIVERED,)
+"""Kinds of incidents that are of a receiver: `of_receiver` names it where others have their route."""
 OPENINGS = (Transition.OPENED.value, Transition.REOPENED.value)
+
+
+def of_receiver(name: str) -> str:
+    """What an incident of a receiver has as its route; no route can be called so, since names have no spaces."""
+    return f"receiver {name}"
+
+
+def broken_receivers(connection: Connection) -> set[str]:
+    """Names of the receivers that have an open incident of a message that they will not get."""
+    of_them = and_(incidents.c.kind == UNDELIVERED, incidents.c.resolved_at.is_(None))
+    subjects = connection.execute(select(incidents.c.route).where(of_them)).scalars()
+    return {subject.removeprefix(of_receiver("")) for subject in subjects}
 
 
 def open_incident(connection: Connection, route: str, kind: str = ACCEPTANCE) -> tuple[int, IncidentState] | None:

@@ -183,16 +183,53 @@ def claim_deliveries(connection: Connection, now: datetime, lease: timedelta, li
     ]
 
 
-def mark_sent(connection: Connection, delivery_id: int, now: datetime) -> None:
-    _finish(connection, delivery_id, state="sent", sent_at=now, lease_until=None, last_error=None)
+def mark_sent(connection: Connection, delivery_id: int, now: datetime) -> bool:
+    """Whether it was still to be settled: another sender may have done so."""
+    return _finish(connection, delivery_id, state="sent", sent_at=now, lease_until=None, last_error=None)
 
 
-def mark_retry(connection: Connection, delivery_id: int, error: str, due_at: datetime) -> None:
-    _finish(connection, delivery_id, due_at=due_at, lease_until=None, last_error=error)
+def mark_retry(connection: Connection, delivery_id: int, error: str, due_at: datetime) -> bool:
+    """Whether it was still to be settled: another sender may have done so."""
+    return _finish(connection, delivery_id, due_at=due_at, lease_until=None, last_error=error)
 
 
-def mark_dead(connection: Connection, delivery_id: int, error: str) -> None:
-    _finish(connection, delivery_id, state="dead", lease_until=None, last_error=error)
+def mark_dead(connection: Connection, delivery_id: int, error: str) -> bool:
+    """Whether it was still to be settled: another sender may have done so."""
+    return _finish(connection, delivery_id, state="dead", lease_until=None, last_error=error)
+
+
+def may_reach_somebody(connection: Connection, event_id: int) -> bool:
+    """Whether any receiver has the message of this event, or may still get it."""
+    alive = and_(deliveries.c.event_id == event_id, deliveries.c.state != "dead")
+    return connection.execute(select(exists().where(alive))).scalar_one()
+
+
+def dead_since(connection: Connection, receiver: str, since: datetime) -> int:
+    """How many messages of what happened since then the receiver will not get."""
+    dead = and_(deliveries.c.receiver == receiver, deliveries.c.state == "dead")
+    statement = select(func.count()).join(incident_events, incident_events.c.id == deliveries.c.event_id)
+    return connection.execute(statement.where(dead, incident_events.c.happened_at >= since)).scalar_one()
+
+
+def retry_dead(connection: Connection, receiver: str, now: datetime) -> int:
+    """What the receiver refused of incidents that are open is due again, and the last it refused; returns how many.
+
+    Nothing is told after what came later: an opening whose resolution arrived would stay open there for ever.
+    """
+    dead = and_(deliveries.c.receiver == receiver, deliveries.c.state == "dead")
+    later = deliveries.alias("later")
+    overtaken = exists().where(
+        later.c.incident_id == deliveries.c.incident_id,
+        later.c.receiver == receiver,
+        later.c.id > deliveries.c.id,
+        later.c.state == "sent",
+    )
+    is_open = exists().where(incidents.c.id == deliveries.c.incident_id, incidents.c.resolved_at.is_(None))
+    last = select(func.max(deliveries.c.id)).where(dead).scalar_subquery()
+    again = update(deliveries).where(dead, ~overtaken, or_(is_open, deliveries.c.id == last))
+    return len(
+        connection.execute(again.values(state="pending", attempts=0, due_at=now).returning(deliveries.c.id)).all()
+    )
 
 
 def delivery_document(row: Row[Any]) -> dict[str, Any]:
@@ -207,6 +244,6 @@ def delivery_document(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def _finish(connection: Connection, delivery_id: int, **values: Any) -> None:
+def _finish(connection: Connection, delivery_id: int, **values: Any) -> bool:
     pending = and_(deliveries.c.id == delivery_id, deliveries.c.state == "pending")
-    connection.execute(update(deliveries).where(pending).values(**values))
+    return bool(connection.execute(update(deliveries).where(pending).values(**values)).rowcount)

@@ -312,7 +312,7 @@ incidents = Table(
     "incidents",
     metadata,
     _id(),
-    Column("route", Text, nullable=False),
+    Column("route", Text, nullable=False, comment="`receiver NAME` where it is of a receiver."),
     Column("kind", Text, nullable=False),
     Column("severity", Text, nullable=False),
     Column("domains", JSONB, nullable=False),
@@ -390,6 +390,7 @@ Index(
     postgresql_where=text("state = 'pending'"),
 )
 Index("ix_deliveries_incident_id", deliveries.c.incident_id)
+Index("ix_deliveries_dead", deliveries.c.receiver, postgresql_where=text("state = 'dead'"))
 Index("ix_deliveries_silenced", deliveries.c.incident_id, postgresql_where=text("state = 'silenced'"))
 
 sweeps = Table(

@@ -93,6 +93,7 @@ NONE = {
     "receivers": "a group",
     "receivers list": "who hears",
     "receivers test": "a message about nothing",
+    "receivers retry": "counts messages",
     "noise": "spreads and chances, from more runs than there are here; its own test looks for the source",
     "prompts": "a group",
     "prompts list": "prompts",

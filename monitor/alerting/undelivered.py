@@ -1,0 +1,105 @@
+"""What other receivers are told of one that could not be told. Pure.
+
+The first line alone says at three in the morning which receiver, what it was not told since when, why, and what to run.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from monitor.alerting.document import RUNBOOK, head, next_lines, with_text
+from monitor.alerting.layout import clock, duration, labelled, verbatim
+from monitor.core.format import count
+from monitor.core.incidents import Transition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+KIND = "undelivered"
+
+
+def undelivered_event(
+    incident: Mapping[str, Any],
+    transition: Transition,
+    receiver: str,
+    lost: Mapping[str, Any],
+    *,
+    why: str,
+    raised_from: str | None,
+    told: Collection[str],
+    now: datetime,
+    external_url: str | None,
+    runbook_url: str | None,
+) -> dict[str, Any]:
+    """The document of the opening of the receiver's `incident`, or of a later loss that somebody is to hear of.
+
+    `lost`: the document of the message that did not arrive. `told`: who is told of that now.
+    """
+    number = lost.get("incident_id")
+    document = {
+        **_head(incident, transition, receiver, now, external_url),
+        "raised_from": raised_from,
+        "domains": [receiver],
+        "reason": why,
+        "since": lost["happened_at"],
+        "lost": {"summary": lost["summary"], "incident_id": number},
+        "runbook_url": runbook_url,
+    }
+    of = f" of incident {number}" if number else ""
+    document["summary"] = (
+        f"{incident['severity'].upper()} {incident['route']}: could not deliver “{_short(lost['summary'])}”{of}, "
+        f"since {clock(lost['happened_at'])}: {why}; next: specwatch receivers test {receiver}"
+    )
+    steps = [
+        f"specwatch receivers test {receiver}",
+        f"specwatch receivers retry {receiver}",
+        *([f"specwatch incidents {number}"] if number else []),
+    ]
+    lines = [
+        *labelled("not told", lost["summary"]),
+        *labelled("why", why),
+        *labelled("told of it", ", ".join(sorted(told)) or "nobody: there is no other receiver"),
+        *labelled("meanwhile", f"what else {receiver} is not told is not told here, until it takes a message again"),
+        *next_lines(document, steps),
+        *verbatim("runbook", [runbook_url or RUNBOOK]),
+    ]
+    return with_text(document, lines)
+
+
+def delivered_event(
+    incident: Mapping[str, Any], receiver: str, *, missed: int, now: datetime, external_url: str | None
+) -> dict[str, Any]:
+    """The document of the end: the receiver took a message. `missed`: how many it was sent meanwhile and never got."""
+    document = {
+        **_head(incident, Transition.RESOLVED, receiver, now, external_url),
+        "domains": [],
+        "reason": "it took a message",
+        "missed": missed,
+    }
+    lasted = duration(incident["opened_at"], now.isoformat())
+    left = f"{count(missed, 'message')} never reached it" if missed else "nothing that it missed is left to tell"
+    document["summary"] = f"RESOLVED {incident['route']}: it takes messages again, after {lasted}; {left}"
+    return with_text(document, next_lines(document, [f"specwatch receivers retry {receiver}"] if missed else []))
+
+
+def _head(
+    incident: Mapping[str, Any], transition: Transition, receiver: str, now: datetime, external_url: str | None
+) -> dict[str, Any]:
+    common = head(
+        incident_id=incident["id"],
+        transition=transition,
+        route=incident["route"],
+        labels={"receiver": receiver},
+        severity=incident["severity"],
+        involved=incident["domains"],
+        opened_at=datetime.fromisoformat(incident["opened_at"]),
+        now=now,
+        external_url=external_url,
+    )
+    return {**common, "kind": KIND, "rule": KIND, "domain": receiver}
+
+
+def _short(summary: str) -> str:
+    """What a message is about, without its figures: `PAGE chat-prod · coding`."""
+    return summary.partition(": ")[0]
