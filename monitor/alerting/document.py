@@ -12,6 +12,15 @@ if TYPE_CHECKING:
 
     from monitor.core.incidents import Transition
 
+METRIC_NAMES = {
+    "acceptance_length": "acceptance length",
+    "tokens_per_step": "tokens per step",
+    "accepted_per_step": "accepted tokens per step",
+    "acceptance_rate": "acceptance rate",
+    "throughput": "tokens per second",
+    "first_position_survival": "first-position survival",
+}
+
 RUNBOOK = "docs/alerts.md of Specwatch, “What to do”"
 """Where to read on when alerting.yaml names no runbook_url."""
 

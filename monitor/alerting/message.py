@@ -47,6 +47,7 @@ def incident_event(
     external_url: str | None,
     runbook_url: str | None,
     ended_at: datetime | None = None,
+    cost_per_day: float | None = None,
     explained: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The document of one transition: everything a receiver may show, fixed when it happened.
@@ -54,6 +55,7 @@ def incident_event(
     `joins`: domains (→ since) of transitions before this one that nobody was told of and that this message tells too;
     `joins_causes`: what moved in each of them.
     `ended_at`: when an incident that comes again had been resolved.
+    `cost_per_day`: of speculation that does not break even, in the currency of the route's GPU price, where it has one.
     `explained`: what moved (core/explanation.py); None where that is not asked, as of a resolution.
     """
     resolved = transition is Transition.RESOLVED
@@ -88,6 +90,7 @@ def incident_event(
         "looked_at": [] if explained is None else explained["looked_at"],
         "not_known": [] if explained is None else explained["not_known"],
         "cost": None if explained is None else explained["cost"],
+        "cost_per_day": cost_per_day,
         "last_bump": None if last_bump is None else dict(last_bump),
         "other_changes": {name: other_changes[name] for name in sorted(other_changes) if name != domain},
         "unmeasured_domains": sorted(set(configured_domains) - other_changes.keys() - {domain}),

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.document import RUNBOOK, next_lines
+from monitor.alerting.document import METRIC_NAMES, RUNBOOK, next_lines
+from monitor.alerting.floors import back_above_floor, below_floor, floor_lines, is_floor, known_below
 from monitor.alerting.layout import clock, duration, labelled, these_runs, verbatim
 from monitor.core.cost import cost_text
 from monitor.core.explanation import cause_texts, joint_cause_texts
@@ -17,15 +18,6 @@ from monitor.core.incidents import Transition
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-METRIC_NAMES = {
-    "acceptance_length": "acceptance length",
-    "tokens_per_step": "tokens per step",
-    "accepted_per_step": "accepted tokens per step",
-    "acceptance_rate": "acceptance rate",
-    "throughput": "tokens per second",
-    "first_position_survival": "first-position survival",
-}
-DEAD = "the drafter proposes nothing the target accepts"
 NAMED_AT_MOST = 4
 """Domains named in a first line, which a phone shows; the lines below it name them all."""
 
@@ -38,7 +30,8 @@ def alarm(document: Mapping[str, Any]) -> str:
     joined = _joined(document)
     also = _NEWS.get(document["transition"], "")
     head = f"{document['severity'].upper()}{also} {document['route']} · {named(joined)}"
-    told = fallen(document["verdict"]) if len(joined) == 1 else _worst_of(document, next(iter(joined)))
+    cost = document["cost_per_day"]
+    told = fallen(document["verdict"], cost) if len(joined) == 1 else _worst_of(document, next(iter(joined)))
     ended_at = document["ended_at"]
     again = "" if ended_at is None else f"; again, {duration(ended_at, document['happened_at'])} after it was resolved"
     return f"{head}: {told}, since {clock(min(joined.values()))}{again}"
@@ -47,20 +40,19 @@ def alarm(document: Mapping[str, Any]) -> str:
 _NEWS = {Transition.UPDATED.value: ", NOW ALSO", Transition.REOPENED.value: ", AGAIN"}
 
 
-def fallen(verdict: Mapping[str, Any]) -> str:
+def fallen(verdict: Mapping[str, Any], cost_per_day: float | None = None) -> str:
     """How far the judged figure is below its baseline or its floor."""
-    metric = METRIC_NAMES[verdict["metric"]]
-    if verdict.get("below") is not None:
-        return f"{metric} {_share(verdict)}: {DEAD}"
+    if is_floor(verdict):
+        return below_floor(verdict, cost_per_day)
     leak = ", a slow leak" if verdict.get("accumulated") is not None else ""
-    return f"{metric} {_against_baseline(verdict)}{leak}"
+    return f"{METRIC_NAMES[verdict['metric']]} {_against_baseline(verdict)}{leak}"
 
 
 def _worst_of(document: Mapping[str, Any], name: str) -> str:
-    """Only a dead drafter has no fall on record: it is held against no baseline."""
+    """What is held against a floor has no fall from a baseline on record."""
     worst = document["involved"][name]["worst"]
     if worst is None:
-        return f"{DEAD} in {name}"
+        return f"{known_below(document['involved'][name])} in {name}"
     return f"{METRIC_NAMES[worst['metric']]} of {name}, the worst, {_against_baseline(worst)}"
 
 
@@ -92,12 +84,8 @@ def resolution(document: Mapping[str, Any]) -> str:
     head = f"RESOLVED {document['route']} · {named(involved or [document['domain']])}"
     last = f" of {document['domain']}, the last to heal," if len(involved) > 1 else ""
     metric = METRIC_NAMES[verdict["metric"]]
-    now = _share(verdict) if verdict.get("below") is not None else _against_baseline(verdict)
+    now = back_above_floor(verdict) if is_floor(verdict) else _against_baseline(verdict)
     return f"{head}: {metric}{last} is back at {now}, after {lasted(document)}"
-
-
-def _share(verdict: Mapping[str, Any]) -> str:
-    return f"{verdict['value']:.0%}{by_source(verdict['source'])}"
 
 
 def _against_baseline(verdict: Mapping[str, Any]) -> str:
@@ -120,7 +108,9 @@ def firing_lines(document: Mapping[str, Any]) -> list[str]:
         f"specwatch run show {verdict['run_ids'][-1]}",
         f"specwatch history {document['route']} --domain {document['domain']} --since 24h",
     ]
-    if document["last_bump"] is not None:
+    if verdict.get("break_even") is not None:
+        steps += [f"specwatch advise {document['route']}", "switch speculation off at this load, or draft fewer tokens"]
+    elif document["last_bump"] is not None:
         steps.append("if the change above is yours: roll it back, or approve a new baseline")
     return [
         *_evidence_lines(document),
@@ -137,7 +127,7 @@ def firing_lines(document: Mapping[str, Any]) -> list[str]:
 def _gathered_lines(document: Mapping[str, Any]) -> list[str]:
     """Of several domains that joined: each with its worst figure, and what holds for all of them."""
     involved, joined = document["involved"], _joined(document)
-    each = [f"{name}{_worst(involved[name]['worst'])}" for name in joined]
+    each = [f"{name}{_worst(involved[name])}" for name in joined]
     rules = dict.fromkeys(involved[name]["rule"] for name in joined)
     others = {name: fall for name, fall in document["other_changes"].items() if name not in joined}
     unmeasured = [name for name in document["unmeasured_domains"] if name not in joined]
@@ -171,8 +161,8 @@ def resolved_lines(document: Mapping[str, Any]) -> list[str]:
 
 def _evidence_lines(document: Mapping[str, Any]) -> list[str]:
     verdict = document["verdict"]
-    if verdict.get("below") is not None:
-        return _floor_lines(document, verdict)
+    if is_floor(verdict):
+        return floor_lines(document, verdict)
     low, high = verdict["change_interval"]
     return [
         *labelled(
@@ -190,21 +180,6 @@ def _ruled(verdict: Mapping[str, Any]) -> str:
         return f"down {verdict['drop'] * 100:g}%"
     over = verdict.get("accumulated_over") or ()
     return f"leaking, {leak_text(verdict)}" + (f", {these_runs(over)}" if over else "")
-
-
-def _floor_lines(document: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
-    return [
-        *labelled(
-            "evidence",
-            f"{verdict['value']:.1%} of steps had their first draft token accepted, over "
-            f"{these_runs(verdict['run_ids'])} of {verdict['prompts']} prompts, source {document['source']}",
-        ),
-        *labelled(
-            "rule",
-            f"{document['rule']}: {verdict['metric']} below {verdict['below'] * 100:g}%, whatever the baseline; "
-            f"replica {document['replica']}",
-        ),
-    ]
 
 
 def _cause_lines(document: Mapping[str, Any]) -> list[str]:
@@ -230,13 +205,14 @@ def _joint_cause_lines(document: Mapping[str, Any], joined: Collection[str]) -> 
 def history_lines(document: Mapping[str, Any]) -> list[str]:
     """How long it lasted and what was broken, at worst how much."""
     opened, ended = (clock(document[name]) for name in ("opened_at", "happened_at"))
-    parts = [f"{name}{_worst(part['worst'])}" for name, part in document["involved"].items()]
+    parts = [f"{name}{_worst(part)}" for name, part in document["involved"].items()]
     return [*labelled("lasted", f"{lasted(document)}, {opened} to {ended}"), *labelled("was broken", "; ".join(parts))]
 
 
-def _worst(worst: Mapping[str, Any] | None) -> str:
+def _worst(domain: Mapping[str, Any]) -> str:
+    worst = domain["worst"]
     if worst is None:
-        return ""
+        return f": {known_below(domain)}" if domain.get("absolute") else ""
     now, before = (figure(worst["metric"], worst[key]) for key in ("value", "baseline_value"))
     figures = f"{now} of {before}{by_source(worst.get('source'))}"
     return f", at worst {change(worst['change'])} ({figures}, {these_runs(worst['run_ids'])})"
@@ -246,7 +222,7 @@ def _last_good(document: Mapping[str, Any]) -> str:
     good, baseline = document["last_good_run"], document["baseline_runs"]
     if good is not None:
         return f"run {good['run_id']} at {clock(good['finished_at'])}"
-    if document["verdict"].get("below") is not None:
+    if is_floor(document["verdict"]):
         return "none that this rule has judged"
     if baseline is None:
         return "none since its baseline was approved"

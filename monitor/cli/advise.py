@@ -35,8 +35,8 @@ def advise(context: Context, route: str, sweep_id: int | None, format_: str) -> 
     its uncertainty; without valid data nothing is advised.
     """
     from monitor.core.advice import advice
+    from monitor.core.break_even import is_like
     from monitor.core.draft_length import acceptance, draft_length_table, loads
-    from monitor.core.speedup import is_like
 
     runs, sweep, identity = _found(context, route, sweep_id)
     configured = context.configured().get(route)

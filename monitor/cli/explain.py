@@ -11,7 +11,7 @@ from monitor.cli.history import require_route
 from monitor.cli.output import RECORD_ID, Column, document_format_option, local_time, print_table, wrapped
 from monitor.core.cost import cost_text
 from monitor.core.explanation import cause_texts
-from monitor.core.format import NOTHING, by_source, change, figure
+from monitor.core.format import NOTHING, by_source, change, figure, floor_text
 from monitor.core.judge import TRIP_P
 from monitor.errors import UsageError
 
@@ -126,7 +126,10 @@ def _rule(verdict: Mapping[str, Any]) -> str:
     name, metric, version = verdict["rule"], verdict["metric"], f"judge version {verdict['judge_version']}"
     if verdict["drop"] is None:
         below = verdict.get("below")
-        return f"{name}: {metric}{'' if below is None else f' below {below * 100:g}%'}, {version}"
+        floor = "" if below is None else f" below {below * 100:g}%"
+        if verdict.get("break_even"):
+            floor = " below break_even"
+        return f"{name}: {metric}{floor}, {version}"
     return (
         f"{name}: {metric} down {verdict['drop'] * 100:g}%; a run trips at {change(verdict['trip_change'])} where p is "
         f"under {TRIP_P}, and is well above {change(verdict['resolve_change'])}; {version}"
@@ -137,7 +140,7 @@ def _statistic(verdict: Mapping[str, Any]) -> str:
     source = by_source(verdict["source"])
     if verdict["change"] is None:
         value = verdict["value"]
-        return "none" if value is None else f"{value:.1%}{source} over {verdict['prompts']} prompts"
+        return "none" if value is None else f"{floor_text(verdict)}{source} over {verdict['prompts']} prompts"
     low, high = map(change, verdict["change_interval"])
     now, before = (figure(verdict["metric"], verdict[name]) for name in ("value", "baseline_value"))
     return (

@@ -21,7 +21,7 @@ from monitor.cli.output import (
     wrapped,
 )
 from monitor.cli.run_now import run_now
-from monitor.core.format import NOTHING, change, context_text, count, figure, leak_text, survival_text
+from monitor.core.format import NOTHING, change, context_text, count, figure, floor_text, leak_text, survival_text
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -174,7 +174,8 @@ def _judged(verdict: Mapping[str, Any]) -> str:
     """The figures that alerts show, with what they are: neither the pooled AL nor the mean over prompts."""
     if verdict["change"] is None:
         floor = verdict.get("below") is not None and verdict["value"] is not None
-        return f", first-position survival {verdict['value']:.1%}" if floor else ""
+        name = "first-position survival" if verdict.get("break_even") is None else verdict["metric"].replace("_", " ")
+        return f", {name} {floor_text(verdict)}" if floor else ""
     now, before = (figure(verdict["metric"], verdict[name]) for name in ("value", "baseline_value"))
     leak = "" if verdict.get("accumulated") is None else f"; {leak_text(verdict)}"
     return (

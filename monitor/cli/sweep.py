@@ -105,6 +105,13 @@ def _speculative_configs(_ctx: click.Context, _param: click.Parameter, values: t
 @click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of one server, for tokens/s per GPU.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the key of the servers.")
 @click.option("--save", is_flag=True, help="Keep the curve in the store, to see with 'specwatch sweeps'.")
+@click.option(
+    "--for",
+    "for_route",
+    metavar="ROUTE",
+    help="With --save: the route that the servers stand for, on the same GPUs; its rules with 'below: break_even' and "
+    "'specwatch advise' then use the curve.",
+)
 @format_option
 @click.pass_obj
 def sweep(
@@ -128,6 +135,7 @@ def sweep(
     gpus: int | None,
     api_key_env: str | None,
     save: bool,
+    for_route: str | None,
     format_: str,
 ) -> None:
     """Measure the speedup of speculation over concurrencies, and where it ends.
@@ -149,6 +157,8 @@ def sweep(
         raise click.UsageError("--plain and --speculative are given together")
     if (model is not None) != bool(configs):
         raise click.UsageError("--model and --speculative-config are given together")
+    if for_route is not None and (not save or route is not None):
+        raise click.UsageError("--for ROUTE goes with --save and servers that are named or started here")
     if engine != "auto" and plain is None:
         raise click.UsageError("--engine is for --plain and --speculative: a route names its own, --model starts vLLM")
     if route is not None:
@@ -166,7 +176,7 @@ def sweep(
     with shown_progress(plan.sent_to_each() * servers.number, "requests") as progress:
         found = measured(plan, servers, progress)
     if save:
-        _save(context, found, route)
+        _save(context, found, route or for_route)
     _show(found, format_)
 
 

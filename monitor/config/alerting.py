@@ -12,6 +12,7 @@ from monitor.config.receivers import Receiver, web_address
 from monitor.config.secrets import Secret
 from monitor.config.strict import Labels, Name, Names, StrictModel, Switch, Text, Whole, at_least_one
 from monitor.config.units import Duration, DurationOrOff, Floor, Ratio
+from monitor.core.break_even import BREAK_EVEN
 
 LONGEST_GATHERING = timedelta(hours=1)
 SHORTEST_REMINDER = timedelta(minutes=5)
@@ -30,7 +31,9 @@ Metric = Literal[
     "speedup",
 ]
 ABSOLUTE = ("first_position_survival", "speedup")
-"""Metrics that `below` may name."""
+"""Metrics that `below` may hold against a number."""
+HAS_BREAK_EVEN = ("acceptance_length", "tokens_per_step")
+"""Metrics that `below` may hold against the break-even."""
 
 
 class Rule(StrictModel):
@@ -59,6 +62,10 @@ class Rule(StrictModel):
         "baseline and without one. The incident opens when two confirmation runs are below it too, and is over from "
         "twice this on. It sees a dead drafter also where acceptance length is under 1.18 and cannot lose 15 percent. "
         "Of `speedup` (`1.0`): when three measurements in a row have their whole interval below it. "
+        "`break_even`, for `acceptance_length` and `tokens_per_step`: the break-even acceptance length, modelled from "
+        "the newest sweep saved for the route of the same model, K, engine and GPUs, at the run's load. A run trips "
+        "below its whole interval; it is over from the break-even on. Without such a sweep the verdict is `invalid`, "
+        "`no sweep`. "
         "Unset: `drop` or `leak` is given.",
     )
     leak: Switch = Field(
@@ -81,9 +88,14 @@ class Rule(StrictModel):
             raise ValueError("give exactly one of drop, below and leak")
         if self.metric == "first_position_survival" and self.below is None:
             raise ValueError("first_position_survival has no baseline to drop from; give below, for example 5%")
-        if self.below is not None and self.metric not in ABSOLUTE:
-            raise ValueError(f"below is for metric {' or '.join(ABSOLUTE)}; {self.metric} is given a drop")
-        if self.metric == "first_position_survival" and self.below is not None and self.below >= 1:
+        if self.below == BREAK_EVEN and self.metric not in HAS_BREAK_EVEN:
+            raise ValueError(f"below: {BREAK_EVEN} is for metric {' or '.join(HAS_BREAK_EVEN)}, not for {self.metric}")
+        if isinstance(self.below, float) and self.metric not in ABSOLUTE:
+            raise ValueError(
+                f"a number below is for metric {' or '.join(ABSOLUTE)}; "
+                f"{self.metric} is given a drop, or below: {BREAK_EVEN}"
+            )
+        if self.metric == "first_position_survival" and isinstance(self.below, float) and self.below >= 1:
             raise ValueError(f"below {self.below:g} is not between 0% and 100%; did you mean {self.below:g}%?")
         if self.leak and self.metric == "speedup":
             raise ValueError("speedup is measured too rarely for a leak to accumulate; give drop or below")

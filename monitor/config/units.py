@@ -3,9 +3,11 @@
 import re
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
+
+from monitor.core.break_even import BREAK_EVEN
 
 _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", re.ASCII)
@@ -60,8 +62,10 @@ def parse_ratio(value: object) -> float:
     return float(ratio)
 
 
-def parse_floor(value: object) -> float:
-    """Reads `5%`, 0.05 or 1.05; raises ValueError unless the result is above 0 and at most HIGHEST_FLOOR."""
+def parse_floor(value: object) -> float | str:
+    """Reads `5%`, 0.05, 1.05 or `break_even`; raises ValueError unless above 0 and at most HIGHEST_FLOOR."""
+    if value == BREAK_EVEN:
+        return BREAK_EVEN
     text = str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
     if text.endswith("%"):
         return parse_ratio(value)
@@ -70,7 +74,7 @@ def parse_floor(value: object) -> float:
     except InvalidOperation:
         floor = Decimal("NaN")
     if not floor.is_finite():
-        raise ValueError(f"{value!r} is neither a share nor a number; write for example 5% or 1.0")
+        raise ValueError(f"{value!r} is neither a share nor a number; write for example 5% or 1.0, or {BREAK_EVEN}")
     if not 0 < floor <= HIGHEST_FLOOR:
         raise ValueError(f"{value!r} is not above 0 and at most {HIGHEST_FLOOR}")
     return float(floor)
@@ -83,5 +87,5 @@ def parse_duration_or_off(value: object) -> timedelta | None:
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 Ratio = Annotated[float, BeforeValidator(parse_ratio)]
-Floor = Annotated[float, BeforeValidator(parse_floor)]
+Floor = Annotated[float | Literal["break_even"], BeforeValidator(parse_floor)]
 DurationOrOff = Annotated[timedelta | None, BeforeValidator(parse_duration_or_off)]

@@ -131,6 +131,17 @@ def leak_text(verdict: Mapping[str, Any]) -> str:
     return f"{verdict['accumulated']:.1f} of {LIMIT:g} standard errors accumulated{since}"
 
 
+def floor_text(verdict: Mapping[str, Any]) -> str:
+    """The figure that an absolute rule judged, of a break-even with what it was held against."""
+    value, modelled = verdict["value"], verdict.get("break_even")
+    if modelled is None:
+        return f"{value:.1%}"
+    return (
+        f"{figure(verdict['metric'], value)} of break-even {verdict['below']:.2f} (modelled by sweep "
+        f"{modelled['sweep_id']} at concurrency {modelled['concurrency']})"
+    )
+
+
 def speedup_line(speedup: Mapping[str, Any]) -> str:
     """A measured speedup's document in one line: the figure, or why there is none."""
     where = f"speedup of {speedup['route']} · {speedup['domain']} on {speedup['replica']}"

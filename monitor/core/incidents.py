@@ -62,6 +62,8 @@ class BrokenDomain:
     left_at: datetime | None = None
     absolute: bool = False
     """Whether the rule that broke it holds it against a floor, whatever the baseline."""
+    metric: str | None = None
+    """Of that floor; None without one, and in an incident of an earlier version."""
 
     def judged(self, verdict: Verdict) -> BrokenDomain:
         """The domain with this verdict's figure on record when it is its worst."""
@@ -149,6 +151,7 @@ def on_confirmed(
     if domain in state.domains:
         severity = max(severity, before.severity, key=SEVERITIES.index)
     broken = replace(before, rule=rule, severity=severity, well_runs=0, left_at=None, absolute=absolute)
+    broken = replace(broken, metric=verdict.metric if absolute else None)
     after = state.with_broken(domain, broken.judged(verdict))
     if state.domains:
         return after, Transition.UPDATED

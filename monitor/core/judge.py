@@ -130,6 +130,8 @@ class Verdict:
     """The measurements of speedup that it judges, in the place of runs (core/losing.py)."""
     value_interval: tuple[float, float] | None = None
     """Of a measured speedup."""
+    break_even: Mapping[str, Any] | None = None
+    """What the floor `below` was modelled from, of a rule whose floor is the break-even (core/break_even.py)."""
     judge_version: int = JUDGE_VERSION
 
     @property
@@ -146,6 +148,7 @@ class Verdict:
             "metric": self.metric,
             "drop": self.drop,
             "below": self.below,
+            "break_even": None if self.break_even is None else dict(self.break_even),
             "baseline_id": self.baseline_id,
             "run_ids": list(self.run_ids),
             "source": self.source,

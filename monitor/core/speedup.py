@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from monitor.core.advice import cost_per_million_tokens
+from monitor.core.break_even import break_even_at, is_like, load_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,12 +80,13 @@ def modelled(
 ) -> dict[str, Any] | None:
     """What the run's speedup would be at the step times of the newest sweep of its model, K and engine.
 
-    Speedup ≈ tokens per step / break-even acceptance length at the run's concurrency (docs/figures.md). None without
-    such a sweep, outside the concurrencies it measured, or without tokens per step. `run` and `sweeps` are documents.
+    Speedup ≈ tokens per step / break-even acceptance length at the run's load (docs/figures.md). None without such a
+    sweep, outside the concurrencies it measured, or without tokens per step. `run` and `sweeps` are documents.
     """
     for sweep in sweeps:
-        break_even = _break_even(sweep["points"], run["concurrency"]) if is_like(sweep, run, identity) else None
-        if break_even is not None and run["tokens_per_step"] is not None:
+        found = break_even_at(sweep["points"], load_of(run)) if is_like(sweep, run, identity) else None
+        if found is not None and run["tokens_per_step"] is not None:
+            break_even, _ = found
             ratio = run["tokens_per_step"] / break_even
             return {
                 **dict.fromkeys(POINT_KEYS),
@@ -137,31 +137,3 @@ def costs(speedup: Mapping[str, Any], price_per_hour: float | None, gpus: int | 
         "gpus": gpus or 1,
         "price_from": "routes.yaml",
     }
-
-
-def is_like(sweep: Mapping[str, Any], run: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
-    """Whether step times of the sweep may stand for those of the run: the same model, K and engine."""
-    swept = sweep["speculative_identity"]
-    k = run["k"] if run["k"] is not None else identity["k"]
-    return (
-        k is not None
-        and identity["model"] is not None
-        and (swept["model"], swept["k"], swept["engine"]) == (identity["model"], k, identity["engine"])
-    )
-
-
-def _break_even(points: Sequence[Mapping[str, Any]], concurrency: int) -> float | None:
-    """At this concurrency, linear in its logarithm between two that were measured; None beyond them."""
-    known = sorted(
-        (point["concurrency"], point["break_even_acceptance_length"])
-        for point in points
-        if point["break_even_acceptance_length"] is not None
-    )
-    for at, value in known:
-        if at == concurrency:
-            return float(value)
-    for (low, before), (high, after) in pairwise(known):
-        if low < concurrency < high:
-            share = math.log(concurrency / low) / math.log(high / low)
-            return float(before + share * (after - before))
-    return None

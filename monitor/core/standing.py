@@ -30,7 +30,8 @@ def standing(
     if Outcome.TRIPPED in outcomes or Outcome.CONFIRMED in outcomes:
         return "tripped"
     # A floor is no baseline: where a rule with a drop could not judge, a run above the floor is not called ok.
-    relative = {verdict["outcome"] for verdict in verdicts if verdict.get("below") is None}
+    floors = [verdict.get("below") is not None or verdict.get("break_even") is not None for verdict in verdicts]
+    relative = {verdict["outcome"] for verdict, floor in zip(verdicts, floors, strict=True) if not floor}
     return "ok" if (relative or outcomes) - {Outcome.INVALID} else "not judged"
 
 

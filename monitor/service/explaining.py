@@ -74,9 +74,9 @@ def _again(connection: Connection, stored: StoredVerdict) -> judge.Verdict | Non
     if verdict.get("accumulated") is not None or not run_ids or (confirms and len(run_ids) < 2):
         return None
     if verdict["metric"] == floors.FIRST_POSITION_SURVIVAL:
-        first, *fresh = [runs.first_position(connection, run_id) for run_id in run_ids]
-        floor = floors.Floor(verdict["below"])
-        return floors.confirm_floor(first, fresh, floor) if confirms else floors.judge_floor(first, floor)
+        found = [runs.pooled_figure(connection, run_id, verdict["metric"]) for run_id in run_ids]
+        floor = floors.share_floor(verdict["below"])
+        return floors.confirm_floor(found, [floor] * len(found)) if confirms else floors.judge_floor(found[0], floor)
     if verdict["metric"] not in SAMPLE_METRICS or verdict["drop"] is None:
         return None
     line = judge.Line(verdict["metric"], verdict["drop"])

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from monitor.core import floors, judge
 from monitor.core import incidents as life
+from monitor.core.break_even import break_even
 from monitor.core.leak import WINDOW, Look, judge_leak
 from monitor.core.losing import SPEEDUP
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob, defer
 from monitor.service.transitions import Transitions, is_absolute, line_of
-from monitor.store import baselines, incidents, runs, verdicts
+from monitor.store import baselines, identities, incidents, runs, sweeps, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +63,7 @@ class Judging:
             return
         outcome = judge.Outcome.NOT_CONFIRMED
         for rule in self._severest_first(trip.rules):
-            verdict = _judge_confirmation(case.connection, rule, trip, confirmations)
+            verdict = _judge_confirmation(case, rule, trip, confirmations)
             verdicts.store_verdict(case.connection, case.recorded.run_id, rule.name, verdict, case.now, trip.id)
             case.recorded.verdicts.append((rule.name, verdict))
             outcome = verdict.outcome
@@ -161,7 +162,7 @@ def _verdict(case: Case, rule: Rule) -> judge.Verdict:
     """An absolute rule does not call a run well that a rule with a drop, judged before it, trips."""
     run_id = case.recorded.run_id
     if rule.below is not None:
-        verdict = floors.judge_floor(runs.first_position(case.connection, run_id), floors.Floor(rule.below))
+        verdict = floors.judge_floor(*_held(case, rule, run_id))
         fallen = any(other.outcome is judge.Outcome.TRIPPED for _, other in case.recorded.verdicts)
         return replace(verdict, above_resolve_line=False) if fallen and verdict.above_resolve_line else verdict
     candidate = runs.candidate(case.connection, run_id, rule.metric, case.run.samples)
@@ -180,12 +181,23 @@ def _earlier_looks(case: Case, rule: Rule, reference: judge.Reference | None) ->
     return verdicts.looks(case.connection, *where, reference.id, case.recorded.run_id, WINDOW)
 
 
-def _judge_confirmation(
-    connection: Connection, rule: Rule, trip: verdicts.Trip, confirmations: Sequence[int]
-) -> judge.Verdict:
+def _held(case: Case, rule: Rule, run_id: int) -> tuple[floors.PooledFigure, floors.Floor]:
+    """A run of the case's route, and what an absolute rule holds it against: a share, or its break-even."""
+    connection, route = case.connection, case.route
+    figure = runs.pooled_figure(connection, run_id, rule.metric)
+    if isinstance(rule.below, float):
+        return figure, floors.share_floor(rule.below)
+    run = runs.stored_run(connection, run_id)
+    identity = identities.identity_of(connection, run["identity_id"])
+    found = break_even(run, identity, sweeps.list_sweeps(connection, route.name), route.gpus)
+    return figure, floors.break_even_floor(found)
+
+
+def _judge_confirmation(case: Case, rule: Rule, trip: verdicts.Trip, confirmations: Sequence[int]) -> judge.Verdict:
     if rule.below is not None:
-        fresh = [runs.first_position(connection, run_id) for run_id in confirmations]
-        return floors.confirm_floor(runs.first_position(connection, trip.run_id), fresh, floors.Floor(rule.below))
+        held = [_held(case, rule, run_id) for run_id in (trip.run_id, *confirmations)]
+        return floors.confirm_floor([run for run, _ in held], [floor for _, floor in held])
+    connection = case.connection
     assert trip.baseline_id is not None, "a rule with a drop trips only against a baseline"
     return judge.judge_confirmation(
         runs.candidate(connection, trip.run_id, rule.metric),

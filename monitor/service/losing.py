@@ -126,7 +126,7 @@ def severest_first(rules: Sequence[Rule]) -> list[Rule]:
 def _verdict(
     connection: Connection, rule: Rule, found: Speedup, measured: Measurement, earlier: Sequence[Measurement]
 ) -> Verdict:
-    if rule.below is not None:
+    if isinstance(rule.below, float):
         return losing.judge_losing(measured, rule.below, earlier)
     assert rule.drop is not None, "the configuration gives a rule on speedup a floor or a drop"
     since = baselines.approved_at(connection, found.route, found.domain)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.config.units import format_duration
 from monitor.core import format as shown
+from monitor.core.judge import Outcome
 from monitor.service.budget import runs_per_hour
 from monitor.service.complaint import Reminders
 
@@ -77,6 +78,9 @@ class RunLog:
             logger.info("%s", run_line(run, recorded))
         for warning in run.warnings:
             self._warn(run, warning)
+        for rule, verdict in recorded.verdicts:
+            if verdict.outcome is Outcome.INVALID and verdict.break_even is not None:
+                self._warn(run, f"rule {rule} cannot judge: {verdict.reason}")
 
     def _raise_trouble(self, run: Run, recorded: Recorded, reason: str) -> None:
         key = (run.route, run.replica, reason)

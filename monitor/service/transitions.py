@@ -9,6 +9,7 @@ from monitor.alerting.message import incident_event
 from monitor.alerting.receivers import receivers_for
 from monitor.core import incidents as life
 from monitor.core import judge
+from monitor.core.cost import cost_per_day
 from monitor.core.explanation import explained
 from monitor.core.leak import ANY_DROP
 from monitor.store import baselines, identities, incidents, outbox, runs, verdicts
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from monitor.config.alerting import Alerting, Rule
+    from monitor.config.routes import Route
     from monitor.core.evidence import Evidence
     from monitor.service.case import Case
 
@@ -96,6 +98,7 @@ class Transitions:
             joins=gathered.joined,
             joins_causes=gathered.causes,
             ended_at=ended_at,
+            cost_per_day=None if resolved else _cost_per_day(route, verdict),
             opened_at=incidents.opened_at(connection, incident_id),
             now=case.now,
             broken_domains=list(state.domains),
@@ -136,6 +139,13 @@ class Transitions:
 def is_absolute(rule: Rule) -> bool:
     """Whether the rule has a floor, and needs no baseline."""
     return rule.below is not None
+
+
+def _cost_per_day(route: Route, verdict: judge.Verdict) -> float | None:
+    """Of speculation that does not break even; modelled, as its break-even is."""
+    if verdict.break_even is None or not verdict.value or not verdict.below:
+        return None
+    return cost_per_day(verdict.value / verdict.below, route.gpu_price_per_hour, route.gpus)
 
 
 def line_of(rule: Rule) -> judge.Line:

@@ -149,10 +149,14 @@ def first_valid_runs(connection: Connection, like_run: int, count: int) -> list[
     """Ids of the first `count` valid runs comparable with `like_run` and of its identity, oldest first.
 
     Fewer when there are fewer: after a bump the count begins anew, since a baseline nobody looked at must not mix. Runs
-    that tripped an absolute rule are left out: what a dead drafter does is no level to hold others to.
+    that tripped an absolute rule are left out: what a dead drafter does is no level to hold others to. That speculation
+    does not break even is no such fault.
     """
     identity = select(runs.c.identity_id).where(runs.c.id == like_run).scalar_subquery()
-    tripped = exists().where(verdicts.c.run_id == runs.c.id, verdicts.c.outcome == Outcome.TRIPPED.value)
+    broke_even_not = verdicts.c.document["break_even"]["basis"].as_string().is_not(None)
+    tripped = exists().where(
+        verdicts.c.run_id == runs.c.id, verdicts.c.outcome == Outcome.TRIPPED.value, ~broke_even_not
+    )
     return _comparable_runs(connection, like_run, and_(runs.c.identity_id == identity, ~tripped), runs.c.id, count)
 
 

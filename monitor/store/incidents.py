@@ -252,4 +252,5 @@ def _domain(document: Mapping[str, Any]) -> BrokenDomain:
         known,
         **times,
         absolute=document.get("absolute", False),
+        metric=document.get("metric"),
     )

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from monitor.core.contexts import by_context
 from monitor.core.figures import Aggregate, aggregate, metric_values
-from monitor.core.floors import FirstPosition
+from monitor.core.floors import FIRST_POSITION_SURVIVAL, PooledFigure
 from monitor.core.judge import Candidate, Comparability
 from monitor.core.records import Counts, Run, Sample, Source
 from monitor.store.identities import store_identity
@@ -183,16 +183,13 @@ def candidate(connection: Connection, run_id: int, metric: str, measured: Sequen
     return Candidate(run_id, comparability(row), metric_values(measured, metric), row.invalid_reason)
 
 
-def first_position(connection: Connection, run_id: int) -> FirstPosition:
-    """A stored run as an absolute rule sees it."""
+def pooled_figure(connection: Connection, run_id: int, metric: str) -> PooledFigure:
+    """A stored run as an absolute rule of this metric sees it."""
     row = connection.execute(select(runs).where(runs.c.id == run_id)).one()
-    return FirstPosition(
-        run_id,
-        row.survival[0] if row.survival else None,
-        row.steps,
-        row.prompts_valid,
-        row.source or "none",
-        row.invalid_reason,
+    first = row.survival[0] if row.survival else None
+    value = first if metric == FIRST_POSITION_SURVIVAL else getattr(row, metric)
+    return PooledFigure(
+        run_id, value, row.steps, row.prompts_valid, row.source or "none", row.invalid_reason, metric=metric
     )
 
 

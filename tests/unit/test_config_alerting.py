@@ -184,6 +184,12 @@ def test_an_absolute_rule_has_a_floor_and_no_drop() -> None:
     assert (rule.below, rule.drop, rule.severity) == (0.05, None, "page")
 
 
+@pytest.mark.parametrize("metric", ["acceptance_length", "tokens_per_step"])
+def test_what_a_step_yields_is_held_against_its_break_even(metric: str) -> None:
+    (rule,) = alerting(rules=[{"name": "losing", "metric": metric, "below": "break_even"}]).rules
+    assert (rule.below, rule.drop) == ("break_even", None)
+
+
 def test_speedup_has_a_floor_that_is_no_share_or_a_drop() -> None:
     rules = [
         {"name": "losing", "metric": "speedup", "below": 1.0},
@@ -211,7 +217,14 @@ def test_speedup_has_a_floor_that_is_no_share_or_a_drop() -> None:
             {"metric": "first_position_survival", "drop": "15%"},
             "first_position_survival has no baseline to drop from; give below, for example 5%",
         ),
-        ({"below": "5%"}, "below is for metric first_position_survival or speedup; acceptance_length is given a drop"),
+        (
+            {"below": "5%"},
+            "a number below is for metric first_position_survival or speedup; acceptance_length is given",
+        ),
+        (
+            {"metric": "throughput", "below": "break_even"},
+            "below: break_even is for metric acceptance_length or tokens_per_step, not for throughput",
+        ),
     ],
 )
 def test_a_drop_and_a_floor_are_not_mixed_up(rule: dict[str, Any], message: str) -> None:

@@ -72,6 +72,7 @@ def test_a_verdict_shows_what_it_rests_on() -> None:
         "metric": "acceptance_length",
         "drop": 0.15,
         "below": None,
+        "break_even": None,
         "baseline_id": 7,
         "run_ids": [31],
         "source": "request",

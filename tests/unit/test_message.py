@@ -382,6 +382,7 @@ def test_the_document_holds_everything_a_receiver_may_show() -> None:
         "last_good_run": LAST_GOOD,
         "baseline_runs": BASELINE_RUNS,
         "outputs": None,
+        "cost_per_day": None,
         "joined_causes": {"coding": explained(EVIDENCE)["causes"]},
         **{name: value for name, value in explained(EVIDENCE, 2.0, 2).items() if name not in ("moved", "organic")},
         "last_bump": DRAFTER_BUMP,

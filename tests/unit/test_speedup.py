@@ -26,7 +26,10 @@ RUN = {
 
 
 def sweep(*break_evens: tuple[int, float | None], **swept: Any) -> dict[str, Any]:
-    points = [{"concurrency": at, "break_even_acceptance_length": value} for at, value in break_evens]
+    points = [
+        {"concurrency": at, "break_even_acceptance_length": value, "speedup": {"low": 1.0, "high": 1.0}}
+        for at, value in break_evens
+    ]
     return {"id": 5, "plain_identity": {}, "speculative_identity": {**IDENTITY, **swept}, "points": points}
 
 
