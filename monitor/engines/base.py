@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from monitor.core.records import Identity
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from monitor.core.records import Sampling
+    from monitor.core.records import Identity, Sampling
     from monitor.engines.counters import Counters
+    from monitor.errors import TargetError
 
 
 @dataclass(frozen=True)
@@ -77,17 +76,29 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Observation:
-    """What a look at the replica shows. `model` is the name to put into requests.
+class Glance:
+    """What one look at the replica's metrics page shows of one moment.
 
-    `speculates` is None when the replica does not show whether speculation is on. `notes`: what a reader of any figure
-    from this replica must know, each as one sentence; `cold_notes`: the same, of cold runs alone.
+    `counters`: or why they cannot be had. `speculates` is None where it does not show whether speculation is on; some
+    servers show it only after their first draft.
+    """
+
+    counters: Counters | TargetError
+    load: Load = field(default_factory=Load)
+    speculates: bool | None = None
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the replica shows of itself. `model` is the name to put into requests; `glance` is of the end of the look.
+
+    `notes`: what a reader of any figure from this replica must know, each as one sentence; `cold_notes`: the same, of
+    cold runs alone.
     """
 
     model: str
-    identity: Identity = field(default_factory=Identity)
-    load: Load = field(default_factory=Load)
-    speculates: bool | None = None
+    identity: Identity
+    glance: Glance
     notes: tuple[str, ...] = ()
     cold_notes: tuple[str, ...] = ()
 
@@ -120,19 +131,10 @@ class Engine(Protocol):
         """Whether the server shows that it is this engine; `owner` is who owns its models. Never raises TargetError."""
 
     async def observe(self, replica: Replica, model: str | None, declared: Identity) -> Observation:
-        """Identity and load now. `model` None: the only one served. Raises TargetError when nothing can be measured."""
+        """Identity and a glance. `model` None: the only one served. Raises TargetError when nothing can be measured."""
 
-    async def speculates(self, replica: Replica) -> bool | None:
-        """Whether speculation is on, asked again; some servers show it only after their first draft."""
-
-    async def load(self, replica: Replica) -> Load:
-        """The load now; empty when the replica does not show it. Never raises TargetError."""
-
-    async def glance(self, replica: Replica, model: str | None) -> tuple[Load, Counters]:
-        """Load and counters of `model` (None: of the only one) from one look. Raises TargetError."""
-
-    async def counters(self, replica: Replica, model: str) -> Counters:
-        """What the server has counted for `model` since it started. Raises TargetError, such as `no_counters`."""
+    async def glance(self, replica: Replica, model: str | None) -> Glance:
+        """Load and counters of `model` (None: of the only one) now. Never raises TargetError."""
 
     def path(self, sampling: Sampling) -> str:
         """Where requests go."""

@@ -8,11 +8,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from monitor.engines.failures import failure
+from monitor.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from monitor.errors import TargetError
+    from collections.abc import Callable, Mapping
 
 
 class Counter(StrEnum):
@@ -45,6 +44,14 @@ class Counters:
     series: Mapping[Series, float]
     started_at: float | None = None
     lazy: bool = False
+
+
+def counters_or_why(read: Callable[[], Counters]) -> Counters | TargetError:
+    """What `read` gives, or the TargetError that it raises."""
+    try:
+        return read()
+    except TargetError as error:
+        return error
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from monitor.core.records import Identity
-from monitor.engines.base import Chunk, DraftTotals, Load, Observation
-from monitor.engines.counters import Counter, Counters, Series
+from monitor.engines.base import Chunk, DraftTotals, Glance, Load, Observation
+from monitor.engines.counters import Counter, Counters, Series, counters_or_why
 from monitor.engines.exposition import combined, number_in, parse_only
 from monitor.engines.failures import failure
 from monitor.engines.lenient import section, text, whole
 from monitor.engines.models import choose_model, get_models
-from monitor.engines.openai import OpenAIEngine, counters_page, optional_json, optional_text
+from monitor.engines.openai import OpenAIEngine, optional_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +40,8 @@ class LlamaCppEngine(OpenAIEngine):
     """The adapter for llama-server. Its `timings` have no count of steps: it is told from the totals of every token."""
 
     chunks_are_steps = False
+    metrics_path = "/metrics"
+    metrics_advice = "start the server with --metrics"
 
     async def is_here(self, replica: Replica, owner: str | None) -> bool:
         """See `Engine.is_here`."""
@@ -56,21 +58,13 @@ class LlamaCppEngine(OpenAIEngine):
             root=text(props.get("model_path")),
             max_model_len=whole(section(props, "default_generation_settings").get("n_ctx")),
         )
-        metrics = await _metrics(replica)
-        return Observation(str(card["id"]), identity, load_of(metrics), speculates(metrics))
+        model = str(card["id"])
+        return Observation(model, identity, await self.glance(replica, model))
 
-    async def speculates(self, replica: Replica) -> bool | None:
-        """See `Engine.speculates`."""
-        return speculates(await _metrics(replica))
-
-    async def load(self, replica: Replica) -> Load:
-        """See `Engine.load`; needs --metrics."""
-        return load_of(await _metrics(replica))
-
-    async def glance(self, replica: Replica, model: str | None) -> tuple[Load, Counters]:
-        """See `Engine.glance`."""
-        page = await counters_page(replica, "/metrics", "start the server with --metrics")
-        return load_of(parse_only(page, _WANTED)), counters_of(page, replica.url)
+    def glance_in(self, page: str, url: str) -> Glance:
+        """See `OpenAIEngine.glance_in`."""
+        metrics = parse_only(page, _WANTED)
+        return Glance(counters_or_why(lambda: counters_of(page, url)), load_of(metrics), speculates(metrics))
 
     def own_keys(self, sampling: Sampling, salt: str | None) -> dict[str, Any]:
         """See `OpenAIEngine.own_keys`. A cold run uses no cache at all, for want of a salt."""
@@ -125,7 +119,3 @@ def counters_of(page: str, url: str) -> Counters:
         for labels, value in metrics.get(name, ())
     }
     return Counters(series, lazy=True)
-
-
-async def _metrics(replica: Replica) -> Metrics:
-    return parse_only(await optional_text(replica, "/metrics"), _WANTED)

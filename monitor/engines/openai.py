@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from monitor.core.records import Identity
-from monitor.engines.base import Chunk, Load, Observation
+from monitor.engines.base import Chunk, Glance, Observation
 from monitor.engines.failures import failure, one_line
 from monitor.engines.lenient import section, text, whole
 from monitor.engines.models import choose_model, get_models
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from monitor.core.records import Sampling
     from monitor.engines.base import Replica, RequestCounts
-    from monitor.engines.counters import Counters
 
 GIVEN_UP = frozenset({"abort", "error"})
 """Finish reasons of answers that the server ended for its own sake: cut short, though the stream ends in good order."""
@@ -37,6 +36,9 @@ class OpenAIEngine:
     chunks_are_steps: bool | None = None
     stop_key = "stop_reason"
     """What a choice names its stop string or stop token by."""
+    metrics_path: str | None = None
+    metrics_advice = ""
+    """How the server is made to have that page."""
     cache_salt_advice = "this server has no cache_salt: a cold run may meet what an earlier one left in its cache"
 
     async def is_here(self, replica: Replica, owner: str | None) -> bool:
@@ -49,24 +51,31 @@ class OpenAIEngine:
         identity = Identity(
             model=text(card.get("id")), root=text(card.get("root")), max_model_len=whole(card.get("max_model_len"))
         )
-        return Observation(model=str(card["id"]), identity=identity, cold_notes=(self.cache_salt_advice,))
+        model = str(card["id"])
+        return Observation(model, identity, await self.glance(replica, model), cold_notes=(self.cache_salt_advice,))
 
-    async def speculates(self, replica: Replica) -> bool | None:
-        """See `Engine.speculates`: not shown."""
-        return None
+    async def glance(self, replica: Replica, model: str | None) -> Glance:
+        """See `Engine.glance`."""
+        return self.glance_at(await self.page(replica), replica.url)
 
-    async def load(self, replica: Replica) -> Load:
-        """See `Engine.load`: not shown."""
-        return Load()
+    async def page(self, replica: Replica) -> str | TargetError:
+        """The metrics page, or why it cannot be had: `no_counters` where there is none. Empty where none is known."""
+        if self.metrics_path is None:
+            return ""
+        try:
+            return await replica.get_text(self.metrics_path)
+        except TargetError as error:
+            if error.reason not in ("not_found", "bad_request", "server_error"):
+                return error
+            return failure("no_counters", replica.url, f"there is no {self.metrics_path}; {self.metrics_advice}")
 
-    async def glance(self, replica: Replica, model: str | None) -> tuple[Load, Counters]:
-        """See `Engine.glance`. Raises `no_counters`."""
-        raise failure("no_counters", replica.url, "nothing is known of this server's counters")
+    def glance_at(self, page: str | TargetError, url: str) -> Glance:
+        """What the page shows; without one, nothing but why."""
+        return Glance(page) if isinstance(page, TargetError) else self.glance_in(page, url)
 
-    async def counters(self, replica: Replica, model: str) -> Counters:
-        """See `Engine.counters`."""
-        _, counters = await self.glance(replica, model)
-        return counters
+    def glance_in(self, page: str, url: str) -> Glance:
+        """What is read from a page; of this server's nothing is known."""
+        return Glance(failure("no_counters", url, "nothing is known of this server's counters"))
 
     def path(self, sampling: Sampling) -> str:
         return "/v1/chat/completions" if sampling.endpoint == "chat" else "/v1/completions"
@@ -143,24 +152,6 @@ async def optional_json(replica: Replica, path: str) -> Mapping[str, Any]:
     except TargetError:
         return {}
     return answer if isinstance(answer, dict) else {}
-
-
-async def optional_text(replica: Replica, path: str) -> str:
-    """The text at `path`; empty where there is none."""
-    try:
-        return await replica.get_text(path)
-    except TargetError:
-        return ""
-
-
-async def counters_page(replica: Replica, path: str, advice: str) -> str:
-    """The metrics page at `path`. Raises TargetError, `no_counters` with `advice` where there is none."""
-    try:
-        return await replica.get_text(path)
-    except TargetError as error:
-        if error.reason not in ("not_found", "bad_request", "server_error"):
-            raise
-        raise failure("no_counters", replica.url, f"there is no {path}; {advice}") from None
 
 
 def _document(event: bytes, url: str) -> Mapping[str, Any]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from monitor.core.records import Identity
-from monitor.engines.base import Load, Observation, RequestCounts
-from monitor.engines.counters import Counter, Counters, Series
+from monitor.engines.base import Glance, Load, Observation, RequestCounts
+from monitor.engines.counters import Counter, Counters, Series, counters_or_why
 from monitor.engines.exposition import combined, parse_only
 from monitor.engines.failures import failure
 from monitor.engines.lenient import section, text, whole
 from monitor.engines.models import choose_model, get_models
-from monitor.engines.openai import OpenAIEngine, counters_page, optional_json, optional_text
+from monitor.engines.openai import OpenAIEngine, optional_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +46,8 @@ class SglangEngine(OpenAIEngine):
     """
 
     chunks_are_steps = True
+    metrics_path = "/metrics"
+    metrics_advice = "start the server with --enable-metrics"
     stop_key = "matched_stop"
 
     async def is_here(self, replica: Replica, owner: str | None) -> bool:
@@ -55,26 +58,18 @@ class SglangEngine(OpenAIEngine):
         """See `Engine.observe`. Only /v1/models must answer."""
         card = choose_model(await get_models(replica), model, replica.url)
         info = await _server_info(replica)
+        model = str(card["id"])
         return Observation(
-            model=str(card["id"]),
-            identity=identity_of(card, info),
-            load=await self.load(replica),
-            speculates=_speculates(info),
+            model,
+            identity_of(card, info),
+            replace(await self.glance(replica, model), speculates=_speculates(info)),
             notes=(ADAPTIVE,) if info.get("speculative_adaptive") else (),
         )
 
-    async def speculates(self, replica: Replica) -> bool | None:
-        """See `Engine.speculates`: whether the server was started with an algorithm."""
-        return _speculates(await _server_info(replica))
-
-    async def load(self, replica: Replica) -> Load:
-        """See `Engine.load`; needs --enable-metrics."""
-        return load_of(parse_only(await optional_text(replica, "/metrics"), _WANTED))
-
-    async def glance(self, replica: Replica, model: str | None) -> tuple[Load, Counters]:
-        """See `Engine.glance`."""
-        page = await counters_page(replica, "/metrics", "start the server with --enable-metrics")
-        return load_of(parse_only(page, _WANTED)), counters_of(page, replica.url)
+    def glance_in(self, page: str, url: str) -> Glance:
+        """See `OpenAIEngine.glance_in`. Whether speculation is on is not on the page; /server_info has it."""
+        metrics = parse_only(page, _WANTED)
+        return Glance(counters_or_why(lambda: counters_of(page, url)), load_of(metrics))
 
     def own_keys(self, sampling: Sampling, salt: str | None) -> dict[str, Any]:
         """See `OpenAIEngine.own_keys`. Token ids are refused with streamed chat (sglang#30917)."""

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from monitor.core.records import Identity
-from monitor.engines.base import Chunk, Load, Observation
-from monitor.engines.counters import Counter, Counters, Series
+from monitor.engines.base import Chunk, Glance, Load, Observation
+from monitor.engines.counters import Counter, Counters, Series, counters_or_why
 from monitor.engines.exposition import combined, parse_only
 from monitor.engines.failures import failure
 from monitor.engines.lenient import text, whole
 from monitor.engines.models import choose_model, get_models
-from monitor.engines.openai import OpenAIEngine, counters_page, optional_json, optional_text
+from monitor.engines.openai import OpenAIEngine, optional_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +33,8 @@ class TgiEngine(OpenAIEngine):
     """The adapter for Text Generation Inference. Its one source is `counters`: no answer tells its steps."""
 
     chunks_are_steps = False
+    metrics_path = "/metrics"
+    metrics_advice = "a gateway in front may hide it"
 
     async def is_here(self, replica: Replica, owner: str | None) -> bool:
         """See `Engine.is_here`."""
@@ -49,27 +51,13 @@ class TgiEngine(OpenAIEngine):
             root=text(info.get("model_id")),
             max_model_len=whole(info.get("max_total_tokens")),
         )
-        metrics = await _metrics(replica)
-        return Observation(
-            str(card["id"]),
-            identity,
-            load_of(metrics),
-            speculates(metrics),
-            cold_notes=(self.cache_salt_advice,),
-        )
+        model = str(card["id"])
+        return Observation(model, identity, await self.glance(replica, model), cold_notes=(self.cache_salt_advice,))
 
-    async def speculates(self, replica: Replica) -> bool | None:
-        """See `Engine.speculates`."""
-        return speculates(await _metrics(replica))
-
-    async def load(self, replica: Replica) -> Load:
-        """See `Engine.load`."""
-        return load_of(await _metrics(replica))
-
-    async def glance(self, replica: Replica, model: str | None) -> tuple[Load, Counters]:
-        """See `Engine.glance`."""
-        page = await counters_page(replica, "/metrics", "a gateway in front may hide it")
-        return load_of(parse_only(page, _WANTED)), counters_of(page, replica.url)
+    def glance_in(self, page: str, url: str) -> Glance:
+        """See `OpenAIEngine.glance_in`."""
+        metrics = parse_only(page, _WANTED)
+        return Glance(counters_or_why(lambda: counters_of(page, url)), load_of(metrics), speculates(metrics))
 
     def chunk(self, document: Mapping[str, Any], url: str) -> Chunk:
         """See `OpenAIEngine.chunk`: each has one token, the one that ends the answer included."""
@@ -111,7 +99,3 @@ def counters_of(page: str, url: str) -> Counters:
         Counter.PROMPT: combined(metrics, PROMPT) or 0.0,
     }
     return Counters({Series(counter, None, ()): value for counter, value in values.items()})
-
-
-async def _metrics(replica: Replica) -> Metrics:
-    return parse_only(await optional_text(replica, "/metrics"), _WANTED)

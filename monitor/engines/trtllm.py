@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from monitor.core.records import Identity
-from monitor.engines.base import Load, Observation
-from monitor.engines.counters import Counter, Counters, Series
+from monitor.engines.base import Glance, Load, Observation
+from monitor.engines.counters import Counter, Counters, Series, counters_or_why
 from monitor.engines.exposition import combined, number_in, parse_only
 from monitor.engines.failures import failure
 from monitor.engines.lenient import text
 from monitor.engines.models import choose_model, get_models
-from monitor.engines.openai import OpenAIEngine, counters_page, optional_json, optional_text
+from monitor.engines.openai import OpenAIEngine, optional_json
+from monitor.errors import TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,35 +50,25 @@ class TrtLlmEngine(OpenAIEngine):
     """
 
     chunks_are_steps = True
+    metrics_path = PAGE
+    metrics_advice = "start the server with return_perf_metrics: true"
 
     async def is_here(self, replica: Replica, owner: str | None) -> bool:
         """See `Engine.is_here`."""
-        return owner == "tensorrt_llm" or any(name.startswith("trtllm_") for name in await _metrics(replica))
+        return owner == "tensorrt_llm" or any(name.startswith("trtllm_") for name in _metrics(await self.page(replica)))
 
     async def observe(self, replica: Replica, model: str | None, declared: Identity) -> Observation:
         """See `Engine.observe`. Only /v1/models must answer."""
         card = choose_model(await get_models(replica), model, replica.url)
         version = text((await optional_json(replica, "/version")).get("version"))
-        metrics = await _metrics(replica)
-        return Observation(
-            model=str(card["id"]),
-            identity=identity_of(card, version, metrics),
-            load=load_of(metrics),
-            speculates=speculates(metrics),
-        )
+        page = await self.page(replica)
+        identity = identity_of(card, version, _metrics(page))
+        return Observation(str(card["id"]), identity, self.glance_at(page, replica.url))
 
-    async def speculates(self, replica: Replica) -> bool | None:
-        """See `Engine.speculates`."""
-        return speculates(await _metrics(replica))
-
-    async def load(self, replica: Replica) -> Load:
-        """See `Engine.load`; needs enable_iter_perf_stats."""
-        return load_of(await _metrics(replica))
-
-    async def glance(self, replica: Replica, model: str | None) -> tuple[Load, Counters]:
-        """See `Engine.glance`."""
-        page = await counters_page(replica, PAGE, "start the server with return_perf_metrics: true")
-        return load_of(parse_only(page, _WANTED)), counters_of(page, replica.url)
+    def glance_in(self, page: str, url: str) -> Glance:
+        """See `OpenAIEngine.glance_in`."""
+        metrics = parse_only(page, _WANTED)
+        return Glance(counters_or_why(lambda: counters_of(page, url)), load_of(metrics), speculates(metrics))
 
     def own_keys(self, sampling: Sampling, salt: str | None) -> dict[str, Any]:
         """See `OpenAIEngine.own_keys`."""
@@ -163,9 +154,9 @@ def _info(metrics: Metrics, name: str) -> Mapping[str, str]:
     return next((labels for labels, _ in metrics.get(name, ())), {})
 
 
+def _metrics(page: str | TargetError) -> Metrics:
+    return {} if isinstance(page, TargetError) else parse_only(page, _WANTED)
+
+
 def _told(label: str | None) -> str | None:
     return None if label is None or label in NONE_TOLD else label
-
-
-async def _metrics(replica: Replica) -> Metrics:
-    return parse_only(await optional_text(replica, PAGE), _WANTED)

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from monitor.engines import vllm_identity, vllm_metrics
-from monitor.engines.base import Load, Observation, RequestCounts
+from monitor.engines.base import Glance, Observation, RequestCounts
+from monitor.engines.counters import counters_or_why
 from monitor.engines.failures import failure, one_line
 from monitor.engines.lenient import section, text, whole
 from monitor.engines.models import choose_model, get_models
 from monitor.engines.openai import OpenAIEngine, optional_json
-from monitor.engines.vllm_counters import counters_in, counters_of
+from monitor.engines.vllm_counters import counters_in
 from monitor.errors import TargetError
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     from monitor.core.records import Identity, Sampling
     from monitor.engines.base import Replica
-    from monitor.engines.counters import Counters
-    from monitor.engines.exposition import Metrics
 
 COUNTS_FLAG = "--per-request-spec-decode-metrics summary"
 COUNTS_SINCE = (0, 29)
@@ -31,50 +30,34 @@ class VllmEngine(OpenAIEngine):
     """The adapter for vLLM 0.10 and later. Holds no state: one instance serves any number of replicas."""
 
     chunks_are_steps = True
+    metrics_path = "/metrics"
+    metrics_advice = "a gateway in front may hide it"
 
     async def is_here(self, replica: Replica, owner: str | None) -> bool:
         """See `Engine.is_here`: vLLM owns its models, or its metrics show where a gateway renames them."""
-        return owner == "vllm" or any(name.startswith("vllm:") for name in await _metrics(replica) or ())
+        if owner == "vllm":
+            return True
+        page = await self.page(replica)
+        return isinstance(page, str) and any(name.startswith("vllm:") for name in vllm_metrics.parse(page))
 
     async def observe(self, replica: Replica, model: str | None, declared: Identity) -> Observation:
         """See `Engine.observe`. Only /v1/models must answer; what the other paths do not show stays None."""
         card = choose_model(await get_models(replica), model, replica.url)
         version = await optional_json(replica, "/version")
-        metrics = await _metrics(replica)
-        identity = vllm_identity.identity_of(
-            card, version, await optional_json(replica, "/server_info?config_format=json")
-        )
+        server_info = await optional_json(replica, "/server_info?config_format=json")
+        identity = vllm_identity.identity_of(card, version, server_info)
+        page, name = await self.page(replica), str(card["id"])
+        metrics = {} if isinstance(page, TargetError) else vllm_metrics.parse(page)
         if vllm_identity.is_other_engine(card, version, metrics) and declared.engine is None:
             raise failure("not_vllm", replica.url, _unlike_vllm(text(card.get("owned_by"))))
-        if identity.k is None and metrics is not None:
-            identity = replace(identity, k=vllm_metrics.draft_positions(metrics))
-        return Observation(
-            model=str(card["id"]),
-            identity=identity,
-            load=Load() if metrics is None else vllm_metrics.load_of(metrics),
-            speculates=None if metrics is None else vllm_metrics.speculates(metrics),
-        )
+        if identity.k is None:
+            own = vllm_metrics.of_rank(metrics, replica.data_parallel_rank)
+            identity = replace(identity, k=vllm_metrics.draft_positions(own))
+        return Observation(name, identity, _glance_at(page, name, replica))
 
-    async def speculates(self, replica: Replica) -> bool | None:
-        """See `Engine.speculates`: whether /metrics has the counters of speculation."""
-        metrics = await _metrics(replica)
-        return None if metrics is None else vllm_metrics.speculates(metrics)
-
-    async def load(self, replica: Replica) -> Load:
-        """See `Engine.load`."""
-        metrics = await _metrics(replica)
-        return Load() if metrics is None else vllm_metrics.load_of(metrics)
-
-    async def glance(self, replica: Replica, model: str | None) -> tuple[Load, Counters]:
-        """See `Engine.glance`."""
-        page = await _page(replica)
-        metrics, lazy, rank = vllm_metrics.parse(page), vllm_metrics.is_lazy(page), replica.data_parallel_rank
-        load = vllm_metrics.load_of(vllm_metrics.of_rank(metrics, rank))
-        return load, counters_in(metrics, model or "", replica.url, rank, lazy=lazy)
-
-    async def counters(self, replica: Replica, model: str) -> Counters:
-        """See `Engine.counters`."""
-        return counters_of(await _page(replica), model, replica.url, replica.data_parallel_rank)
+    async def glance(self, replica: Replica, model: str | None) -> Glance:
+        """See `Engine.glance`: of a rank its own load and counters."""
+        return _glance_at(await self.page(replica), model or "", replica)
 
     def own_keys(self, sampling: Sampling, salt: str | None) -> dict[str, Any]:
         """See `OpenAIEngine.own_keys`."""
@@ -114,24 +97,15 @@ def _unlike_vllm(owner: str | None) -> str:
     return f"nothing here looks like vLLM: the model {whose}, and neither /version nor /metrics is that of vLLM"
 
 
-async def _metrics(replica: Replica) -> Metrics | None:
-    try:
-        metrics = vllm_metrics.parse(await replica.get_text("/metrics"))
-        return vllm_metrics.of_rank(metrics, replica.data_parallel_rank)
-    except TargetError:
-        return None
-
-
 def _release(version: str) -> tuple[int, int] | None:
     parts = version.split(".")
     return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal() else None
 
 
-async def _page(replica: Replica) -> str:
-    """The metrics page. Raises TargetError, `no_counters` where there is none."""
-    try:
-        return await replica.get_text("/metrics")
-    except TargetError as error:
-        if error.reason != "not_found":
-            raise
-        raise failure("no_counters", replica.url, "there is no /metrics") from None
+def _glance_at(page: str | TargetError, model: str, replica: Replica) -> Glance:
+    if isinstance(page, TargetError):
+        return Glance(page)
+    metrics, lazy, rank = vllm_metrics.parse(page), vllm_metrics.is_lazy(page), replica.data_parallel_rank
+    counters = counters_or_why(lambda: counters_in(metrics, model, replica.url, rank, lazy=lazy))
+    own = vllm_metrics.of_rank(metrics, rank)
+    return Glance(counters, vllm_metrics.load_of(own), vllm_metrics.speculates(own))

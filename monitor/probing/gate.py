@@ -160,8 +160,8 @@ class _Gating:
             found = await server.engine.observe(client, wanted, server.declared)
         self._seen[server.name] = found.identity
         self._targets[server.name] = replace(server.target, model=found.model)
-        if found.load.started_at is not None:
-            self._started[server.name] = found.load.started_at
+        if (started_at := found.glance.load.started_at) is not None:
+            self._started[server.name] = started_at
         return found
 
     def _one_process(self, looks: dict[str, Observation]) -> tuple[GateReason, str] | None:

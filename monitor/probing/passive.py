@@ -43,14 +43,16 @@ class ReplicaReader:
         try:
             target = self._target()
             async with Client(target, connections=1) as client:
-                load, counters = await self._engine.glance(client, target.model)
-        except (TargetError, UsageError) as error:  # UsageError: a key or CA file that cannot be used now
-            self._sum = replace(
-                self._sum, failures=self._sum.failures + 1, last_failure=str(error), ended_at=self._now()
-            )
+                glance = await self._engine.glance(client, target.model)
+        except UsageError as error:  # a key or CA file that cannot be used now
+            self._fail(error)
+            return
+        counters = glance.counters
+        if isinstance(counters, TargetError):
+            self._fail(counters)
             return
         before, self._counters = self._counters, counters
-        self._see(load)
+        self._see(glance.load)
         if before is None:
             return
         try:
@@ -81,6 +83,9 @@ class ReplicaReader:
             return None
         self.may_be_another = False
         return found.identity
+
+    def _fail(self, error: Exception) -> None:
+        self._sum = replace(self._sum, failures=self._sum.failures + 1, last_failure=str(error), ended_at=self._now())
 
     def _see(self, load: Load) -> None:
         if load.running is not None:

@@ -74,14 +74,15 @@ async def replay(
     attempts = [Attempt(prompt) for prompt in prompt_set.prompts[:limit]]
     async with Client(target, concurrency, clock.monotonic) as client:
         look = await _observe(client, engine, target.model, declared, attempts)
-        if look is not None and max_waiting is not None and (look.load.waiting or 0) > max_waiting:
-            return StandAside(look.load.waiting or 0, max_waiting)
+        waiting = 0 if look is None else look.glance.load.waiting or 0
+        if max_waiting is not None and waiting > max_waiting:
+            return StandAside(waiting, max_waiting)
         plan = Plan(
             sampling, concurrency, source, max_contamination_ratio, declared, plain, keep_concurrency, on_sample
         )
         walk = Walk(client, engine, plan, look, clock)
         await walk.all(attempts)
-        outcome = await walk.outcome()
+        outcome = walk.outcome()
     samples = outcome.samples(attempts)
     reading = outcome.reading(attempts)
     lengths = acceptance_by_source(attempts, reading, walk.counted)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from monitor.engines.failures import GONE
 from monitor.errors import TargetError
 from monitor.probing.conversation import Asking
 from monitor.probing.outcome import Outcome
-from monitor.probing.watch import LagWatch, LoadWatch
+from monitor.probing.watch import LagWatch, PageWatch
 from monitor.probing.window import CounterWindow
 
 if TYPE_CHECKING:
@@ -61,8 +60,9 @@ class Walk:
         self._plan = plan
         self._look = look
         self._clock = clock
-        self._load = LoadWatch(look.load) if look else None
+        self._page = PageWatch(engine, client, look.model, look.glance, clock.monotonic) if look else None
         self._lag = LagWatch(clock.monotonic)
+        self._answered_at = clock.monotonic()
         self._failures = 0
         self._given_up: TargetError | None = None
         self.concurrency = plan.concurrency
@@ -70,31 +70,29 @@ class Walk:
 
     async def all(self, attempts: Sequence[Attempt]) -> None:
         """Replays every attempt that has not failed already."""
-        if self._look is None or self._load is None:
+        if self._look is None or self._page is None:
             return
         salt = secrets.token_hex(16) if self._plan.sampling.cache == "cold" else None
         asking = Asking(self._client, self._engine, self._look.model, self._plan.sampling, salt)
         queue = iter(attempts)
-        around_all = self._window()
-        with suppress(TargetError):  # then the counters say nothing of this run, which is no fault of it
-            await around_all.open()
+        around_all, around_each = self._window(self._page), self._window(self._page)
         async with asyncio.TaskGroup() as watches:
             watching = [
-                watches.create_task(self._load.watch(self._engine, self._client)),
+                watches.create_task(self._page.watch()),
                 watches.create_task(self._lag.watch()),
             ]
             try:
                 if self._counters_wanted:
-                    await self._work_in_windows(asking, queue)
+                    await self._work_in_windows(around_each, asking, queue)
                 async with asyncio.TaskGroup() as workers:
                     for _ in range(min(self._plan.concurrency, len(attempts))):
                         workers.create_task(self._work(asking, queue))
             finally:
                 for watch in watching:
                     watch.cancel()
-        self._load.see(await self._engine.load(self._client))
-        if around_all.is_open:
-            counted = await _closed(around_all, attempts, CROSSCHECK_SETTLE_SECONDS)
+        await self._page.look_since(self._answered_at)
+        if around_all.is_open:  # else the counters say nothing of this run, which is no fault of it
+            counted = await self._closed(around_all, attempts, CROSSCHECK_SETTLE_SECONDS)
             self.counted = counted if isinstance(counted, Change) or counted.reason in ANOTHER_SERVER else None
 
     async def _work(self, asking: Asking, queue: Iterator[Attempt]) -> None:
@@ -109,7 +107,8 @@ class Walk:
     async def _replay(self, asking: Asking, attempt: Attempt) -> None:
         began = self._clock.monotonic()
         await asking.replay(attempt)
-        attempt.total_seconds = self._clock.monotonic() - began
+        self._answered_at = self._clock.monotonic()
+        attempt.total_seconds = self._answered_at - began
         attempt.loop_lag_seconds = self._lag.worst_since(began)
 
     def _tell(self, attempt: Attempt) -> None:
@@ -124,14 +123,13 @@ class Walk:
             return True
         return drafts_every_step(self._outcome(None).identity([]).method) is False
 
-    async def _work_in_windows(self, asking: Asking, queue: Iterator[Attempt]) -> None:
+    async def _work_in_windows(self, window: CounterWindow, asking: Asking, queue: Iterator[Attempt]) -> None:
         """Replays one prompt at a time between two looks at the counters, as long as these are the best source.
 
         What is left in the queue is for `_work`: all of it when `auto` finds no counters here, what comes after the
         first answer when that has counts of its own.
         """
         insists = self._plan.source == "counters"
-        window = self._window()
         self.concurrency = 1 if insists else self.concurrency
         try:
             await window.open()
@@ -155,11 +153,20 @@ class Walk:
             await self._replay(asking, attempt)
         else:
             await self._replay(asking, attempt)
-            attempt.window = await _closed(window, [attempt])
+            attempt.window = await self._closed(window, [attempt])
 
-    def _window(self) -> CounterWindow:
-        assert self._look is not None  # nothing is replayed without a look
-        return CounterWindow(self._engine, self._client, self._look.model, self._clock.monotonic)
+    def _window(self, page: PageWatch) -> CounterWindow:
+        return CounterWindow(page, self._client.url, self._clock.monotonic)
+
+    async def _closed(
+        self, window: CounterWindow, attempts: Sequence[Attempt], settle_seconds: float | None = None
+    ) -> Window:
+        """What the counters moved by while the attempts were made, or why that is not known."""
+        own_tokens = sum(answer.completion_tokens for attempt in attempts for answer in attempt.answers)
+        try:
+            return await window.close(own_tokens, self._answered_at, settle_seconds)
+        except TargetError as error:
+            return error
 
     def _learn_from(self, error: TargetError | None) -> None:
         """Gives up on a replica that is gone, or that fails prompt after prompt: hammering it helps nobody."""
@@ -170,12 +177,9 @@ class Walk:
         if error.reason in GONE or self._failures >= max(FAILURES_IN_A_ROW, self.concurrency):
             self._given_up = error
 
-    async def outcome(self) -> Outcome:
-        """What is known at the end. Servers that show speculation only after a first draft are asked again."""
-        speculates = self._look.speculates if self._look else None
-        if self._look is not None and not speculates:
-            speculates = await self._engine.speculates(self._client)
-        return self._outcome(speculates)
+    def outcome(self) -> Outcome:
+        """What is known at the end."""
+        return self._outcome(self._page.speculates if self._page else None)
 
     def _outcome(self, speculates: bool | None) -> Outcome:
         observed = self._look.identity if self._look else Identity()
@@ -199,28 +203,21 @@ class Walk:
         return self._look.notes + (self._look.cold_notes if self._plan.sampling.cache == "cold" else ())
 
     def regime(self) -> Regime:
-        return self._load.regime() if self._load else Regime()
+        return self._page.regime() if self._page else Regime()
 
     def warnings(self) -> tuple[str, ...]:
         """What the watches saw that a reader of the figures must know."""
-        if self._load is None:
+        if self._page is None:
             return ()
         found = []
-        if waiting := self._load.regime().waiting_before:
+        if waiting := self._page.regime().waiting_before:
             found.append(f"{waiting:g} requests were waiting at the replica already: the times are those of a queue")
-        if self._load.met_several_servers:
+        if self._page.met_several_servers:
             found.append("several servers answer under this address, as behind a load balancer: name one replica")
-        elif self._load.restarted:
-            found.append("the server was restarted during the run")
+        elif self._page.restarted:
+            found.append(
+                "the server was restarted during the run; if it repeats, this is a load balancer: name one replica"
+            )
         elif isinstance(self.counted, TargetError) and self._plan.source != "counters":
             found.append(str(self.counted))
         return tuple(found)
-
-
-async def _closed(window: CounterWindow, attempts: Sequence[Attempt], settle_seconds: float | None = None) -> Window:
-    """What the counters moved by while the attempts were made, or why that is not known."""
-    own_tokens = sum(answer.completion_tokens for attempt in attempts for answer in attempt.answers)
-    try:
-        return await window.close(own_tokens, settle_seconds)
-    except TargetError as error:
-        return error

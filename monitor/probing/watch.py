@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -12,28 +13,53 @@ from monitor.core.records import Regime
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from monitor.engines.base import Engine, Load, Replica
+    from monitor.engines.base import Engine, Glance, Replica
 
 LOAD_EVERY_SECONDS = 1.0
 LAG_EVERY_SECONDS = 0.05
 LAG_KEPT_SECONDS = 600.0
 
 
-class LoadWatch:
-    """The replica's gauges before the first request and the highest seen since, as a Regime."""
+class PageWatch:
+    """Looks at the replica's metrics page. One look serves all who want to know of its moment; all make the Regime.
 
-    def __init__(self, before: Load) -> None:
-        self._before = before
-        self._seen = [before]
+    `first`: the look before the first request.
+    """
 
-    async def watch(self, engine: Engine, replica: Replica) -> None:
+    def __init__(
+        self, engine: Engine, replica: Replica, model: str, first: Glance, monotonic: Callable[[], float]
+    ) -> None:
+        self._engine, self._replica, self._model = engine, replica, model
+        self._monotonic = monotonic
+        self._before = first.load
+        self._seen = [first.load]
+        self._speculates = first.speculates
+        self.latest, self._latest_began = first, -math.inf
+
+    async def watch(self) -> None:
         """Looks once a second until cancelled; a look that fails shows nothing."""
         while True:
             await asyncio.sleep(LOAD_EVERY_SECONDS)
-            self.see(await engine.load(replica))
+            await self.look()
 
-    def see(self, load: Load) -> None:
-        self._seen.append(load)
+    async def look(self) -> Glance:
+        """A look now."""
+        began = self._monotonic()
+        glance = await self._engine.glance(self._replica, self._model)
+        self._seen.append(glance.load)
+        if glance.speculates is not None:
+            self._speculates = self._speculates or glance.speculates
+        self.latest, self._latest_began = glance, began
+        return glance
+
+    async def look_since(self, moment: float) -> Glance:
+        """The latest look, if it began after `moment` (of the monotonic clock); else one now."""
+        return self.latest if self._latest_began > moment else await self.look()
+
+    @property
+    def speculates(self) -> bool | None:
+        """Whether any look has shown that speculation is on; None where none showed anything."""
+        return self._speculates
 
     @property
     def restarted(self) -> bool:

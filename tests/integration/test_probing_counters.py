@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +11,8 @@ from replicas import prompt_set, run_of
 from monitor.core.figures import acceptance_length, aggregate
 from monitor.core.records import Counts, Identity, Run, Sampling, Source
 from monitor.engines.vllm import VllmEngine
-from monitor.engines.vllm_counters import counters_of
-from monitor.probing import walk, window
+from monitor.probing import walk, watch, window
+from monitor.probing.client import Client
 from monitor.probing.replay import replay
 from monitor.probing.target import Target
 from monitor.sim.model import Drafter
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from monitor.core.records import Sample
-    from monitor.engines.base import Replica
-    from monitor.engines.counters import Counters
+    from monitor.engines.base import Glance, Observation, Replica
 
 ALL = 8
 NGRAM = Identity(method="ngram", declared=("method",))
@@ -37,18 +37,15 @@ def pooled_acceptance_length(run: Run) -> float | None:
 
 
 class Interrupted(VllmEngine):
-    """vLLM whose counters are looked at only after `meanwhile(look)` has been called.
-
-    Look −1 is the one before the whole run, 0 the one before the first prompt, n the one after the n-th.
-    """
+    """vLLM whose page is looked at only after `meanwhile(look)` has been called: look n is the one after prompt n."""
 
     def __init__(self, meanwhile: Callable[[int], None]) -> None:
-        self._meanwhile, self._looks = meanwhile, -1
+        self._meanwhile, self._looks = meanwhile, 0
 
-    async def counters(self, replica: Replica, model: str) -> Counters:
-        self._meanwhile(self._looks)
+    async def glance(self, replica: Replica, model: str | None) -> Glance:
         self._looks += 1
-        return await super().counters(replica, model)
+        self._meanwhile(self._looks)
+        return await super().glance(replica, model)
 
 
 async def interrupted(url: str, meanwhile: Callable[[int], None], **options: object) -> Run:
@@ -81,7 +78,7 @@ async def test_on_a_quiet_server_the_counters_say_of_each_prompt_what_the_answer
 async def test_traffic_of_others_makes_the_run_invalid_with_the_numbers():
     server = SimulatedServer()
     with server.run_in_thread() as url:
-        run = await interrupted(url, lambda look: server.traffic(requests=int(look > 0), max_tokens=30))
+        run = await interrupted(url, lambda look: server.traffic(requests=1, max_tokens=30))
     own = sum(sample.completion_tokens for sample in run.samples)
     assert {sample.invalid_reason for sample in run.samples} == {"contaminated"}
     assert run.invalid_reason == "contaminated"
@@ -111,9 +108,7 @@ async def test_a_run_disturbed_in_half_of_its_prompts_reports_none():
 async def test_what_contamination_is_allowed_is_the_routes_to_say():
     server = SimulatedServer()
     with server.run_in_thread() as url:
-        run = await interrupted(
-            url, lambda look: server.traffic(requests=int(look > 0), max_tokens=4), max_contamination_ratio=0.5
-        )
+        run = await interrupted(url, lambda _: server.traffic(max_tokens=4), max_contamination_ratio=0.5)
     assert run.invalid_reason is None
 
 
@@ -128,7 +123,7 @@ async def test_a_restart_between_two_looks_costs_the_prompt_around_it():
 async def test_counters_that_jump_between_servers_are_those_of_a_load_balancer():
     server = SimulatedServer()
     with server.run_in_thread() as url:
-        run = await interrupted(url, lambda look: server.restart() if look > 0 else None)
+        run = await interrupted(url, lambda _: server.restart())
     assert [sample.invalid_reason for sample in run.samples] == ["counters_reset", *["load_balancer"] * (ALL - 1)]
     assert run.invalid_reason == "load_balancer"
     assert "began anew 2 times in one run; the address is that of several servers" in (run.invalid_detail or "")
@@ -140,9 +135,12 @@ async def test_counters_of_a_server_that_did_not_answer_us_never_catch_up(monkey
     other = SimulatedServer()
 
     class ElsewhereEngine(VllmEngine):
-        async def counters(self, replica: Replica, model: str) -> Counters:
-            other_page = await replica.get_text("/metrics")
-            return self.__dict__.setdefault("first", counters_of(other_page, model, replica.url))
+        async def glance(self, replica: Replica, model: str | None) -> Glance:
+            return self.__dict__.setdefault("first", await super().glance(replica, model))
+
+        async def observe(self, replica: Replica, model: str | None, declared: Identity) -> Observation:
+            found = await super().observe(replica, model, declared)
+            return dataclasses.replace(found, glance=await self.glance(replica, model))
 
     with other.run_in_thread() as url:
         run = await replay(
@@ -158,13 +156,16 @@ async def test_counters_of_a_server_that_did_not_answer_us_never_catch_up(monkey
 
 async def test_a_server_that_counts_a_little_late_is_waited_for():
     server = SimulatedServer()
-    pages: dict[int, Counters] = {}
+    pages: list[Glance] = []
 
     class LateEngine(VllmEngine):
-        async def counters(self, replica: Replica, model: str) -> Counters:
-            look = len(pages)
-            pages[look] = await super().counters(replica, model)
-            return pages[max(0, look - 2)]
+        async def glance(self, replica: Replica, model: str | None) -> Glance:
+            pages.append(await super().glance(replica, model))
+            return pages[max(0, len(pages) - 3)]
+
+        async def observe(self, replica: Replica, model: str | None, declared: Identity) -> Observation:
+            found = await super().observe(replica, model, declared)
+            return dataclasses.replace(found, glance=await self.glance(replica, model))
 
     with server.run_in_thread() as url:
         run = await replay(
@@ -177,8 +178,8 @@ async def test_a_server_that_counts_a_little_late_is_waited_for():
 
 async def test_a_server_without_the_page_is_not_asked_a_single_prompt():
     class HiddenEngine(VllmEngine):
-        async def counters(self, replica: Replica, model: str) -> Counters:
-            return counters_of("", model, replica.url)
+        async def page(self, replica: Replica) -> str:
+            return ""
 
     server = SimulatedServer()
     with server.run_in_thread() as url:
@@ -264,8 +265,53 @@ class TestSourcesSideBySide:
     async def test_a_page_that_is_another_servers_after_the_run_is_told(self):
         server = SimulatedServer()
         with server.run_in_thread() as url:
-            run = await interrupted(url, lambda look: server.restart() if look == 0 else None, source="request")
+            run = await interrupted(url, lambda look: server.restart() if look == 1 else None, source="request")
         assert run.invalid_reason is None
         (warning,) = run.warnings
-        assert "start time changed between two looks at its counters" in warning
-        assert "if it repeats, this is a load balancer" in warning
+        assert warning == (
+            "the server was restarted during the run; if it repeats, this is a load balancer: name one replica"
+        )
+
+
+@pytest.mark.parametrize(
+    ("drafter", "options", "reads"),
+    [
+        (Drafter(), {"source": "request"}, 2),
+        (Drafter(), {"source": "stream"}, 2),
+        (Drafter(), {"source": "counters"}, 1 + ALL),
+        (
+            Drafter(method="ngram"),
+            {"source": "auto", "declared_identity": NGRAM},
+            3,
+        ),  # until an answer has counts
+        (Drafter(method=None), {"source": "auto", "plain": True}, 2),
+    ],
+)
+async def test_the_page_is_read_once_for_each_moment_that_somebody_wants_to_know_of(
+    monkeypatch, drafter, options, reads
+):
+    asked: list[str] = []
+    get_text = Client.get_text
+
+    async def listed(client: Client, path: str) -> str:
+        asked.append(path)
+        return await get_text(client, path)
+
+    monkeypatch.setattr(Client, "get_text", listed)
+    monkeypatch.setattr(watch, "LOAD_EVERY_SECONDS", 60.0)
+    with SimulatedServer(ServerConfig(drafter=drafter)).run_in_thread() as url:
+        run = await run_of(url, prompt_set(ALL), sampling=Sampling(max_tokens=40), **options)
+    assert run.invalid_reason is None
+    assert asked.count("/metrics") == reads
+    assert run.regime.running_before == 0
+    if not options.get("plain"):
+        assert "counters" in run.acceptance_by_source
+
+
+async def test_what_others_ask_before_the_first_look_and_after_the_last_is_not_the_runs():
+    server = SimulatedServer()
+    with server.run_in_thread() as url:
+        server.traffic(requests=3, max_tokens=50)
+        run = await run_of(url, prompt_set(ALL), sampling=Sampling(max_tokens=40), source="request")
+        server.traffic(requests=3, max_tokens=50)
+    assert run.acceptance_by_source["counters"] == pytest.approx(run.acceptance_by_source["request"], abs=1e-12)

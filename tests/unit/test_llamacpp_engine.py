@@ -65,13 +65,13 @@ class TestObservation:
             root="/models/target.gguf",
             max_model_len=16384,
         )
-        assert look.load == Load(running=2.0, waiting=1.0)
+        assert look.glance.load == Load(running=2.0, waiting=1.0)
 
     def test_speculation_shows_with_the_first_draft_and_not_before(self):
-        assert now(ENGINE.speculates(FixtureReplica("llamacpp"))) is None
+        assert now(ENGINE.glance(FixtureReplica("llamacpp"), "chat")).speculates is None
         drafted = FixtureReplica("llamacpp", {"/metrics": page("llamacpp", "/metrics_after")})
-        assert now(ENGINE.speculates(drafted)) is True
-        assert now(ENGINE.speculates(FixtureReplica("llamacpp", {"/metrics": None}))) is None
+        assert now(ENGINE.glance(drafted, "chat")).speculates is True
+        assert now(ENGINE.glance(FixtureReplica("llamacpp", {"/metrics": None}), "chat")).speculates is None
 
 
 class TestCounters:
@@ -87,8 +87,10 @@ class TestCounters:
         assert caught.value.reason == "no_counters"
 
     def test_a_closed_metrics_page_is_refused_with_the_flag_that_opens_it(self):
-        with pytest.raises(TargetError, match="start the server with --metrics"):
-            now(ENGINE.counters(FixtureReplica("llamacpp", {"/metrics": None}), "chat"))
+        glance = now(ENGINE.glance(FixtureReplica("llamacpp", {"/metrics": None}), "chat"))
+        assert isinstance(glance.counters, TargetError)
+        assert "start the server with --metrics" in str(glance.counters)
+        assert (glance.load, glance.speculates) == (Load(), None)
 
 
 def test_it_is_recognised_by_its_models_or_its_props():

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from monitor.core.records import Identity, Sampling, Source
 from monitor.engines.base import Load
 from monitor.engines.counts import Reading, counts_of, show_steps
@@ -40,8 +38,8 @@ def test_a_server_that_streams_token_by_token_shows_no_steps():
 
 def test_only_the_models_are_observed():
     look = now(ENGINE.observe(SERVER, None, Identity()))
-    assert (look.model, look.identity, look.load) == ("chat", Identity(model="chat"), Load())
-    assert look.speculates is None
+    assert (look.model, look.identity, look.glance.load) == ("chat", Identity(model="chat"), Load())
+    assert look.glance.speculates is None
     assert (look.notes, look.cold_notes) == (
         (),
         ("this server has no cache_salt: a cold run may meet what an earlier one left in its cache",),
@@ -49,6 +47,6 @@ def test_only_the_models_are_observed():
 
 
 def test_there_are_no_counters_that_could_be_read():
-    with pytest.raises(TargetError, match="nothing is known of this server's counters") as caught:
-        now(ENGINE.counters(SERVER, "chat"))
-    assert caught.value.reason == "no_counters"
+    found = now(ENGINE.glance(SERVER, "chat")).counters
+    assert isinstance(found, TargetError)
+    assert (found.reason, "nothing is known of this server's counters" in str(found)) == ("no_counters", True)

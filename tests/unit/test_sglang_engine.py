@@ -92,8 +92,8 @@ class TestObservation:
             quantization="fp8",
             tensor_parallel=2,
         )
-        assert (look.model, look.speculates, look.notes) == ("chat", True, ())
-        assert look.load == Load(3.0, 2.0, 0.25, None, 1.79618e9)
+        assert (look.model, look.glance.speculates, look.notes) == ("chat", True, ())
+        assert look.glance.load == Load(3.0, 2.0, 0.25, None, 1.79618e9)
 
     def test_k_is_the_depth_of_a_tree_not_its_nodes(self):
         assert observed(speculative_eagle_topk=4, speculative_num_draft_tokens=16).identity.k == 3
@@ -107,7 +107,7 @@ class TestObservation:
 
     def test_without_an_algorithm_speculation_is_off(self):
         look = observed(speculative_algorithm=None)
-        assert (look.speculates, look.identity.method, look.identity.k, look.identity.drafter) == (
+        assert (look.glance.speculates, look.identity.method, look.identity.k, look.identity.drafter) == (
             False,
             None,
             None,
@@ -125,7 +125,7 @@ class TestObservation:
     def test_a_server_that_shows_only_its_models_is_measured_all_the_same(self):
         replica = FixtureReplica("sglang", {"/server_info": None, "/metrics": None})
         look = now(ENGINE.observe(replica, None, Identity()))
-        assert (look.model, look.speculates, look.load, look.identity.k) == ("chat", None, Load(), None)
+        assert (look.model, look.glance.speculates, look.glance.load, look.identity.k) == ("chat", None, Load(), None)
 
 
 class TestCounters:
@@ -150,8 +150,10 @@ class TestCounters:
             counters_of(text, URL)
 
     def test_a_closed_metrics_page_is_refused_with_the_flag_that_opens_it(self):
-        with pytest.raises(TargetError, match="start the server with --enable-metrics"):
-            now(ENGINE.counters(FixtureReplica("sglang", {"/metrics": None}), "chat"))
+        glance = now(ENGINE.glance(FixtureReplica("sglang", {"/metrics": None}), "chat"))
+        assert isinstance(glance.counters, TargetError)
+        assert "start the server with --enable-metrics" in str(glance.counters)
+        assert (glance.load, glance.speculates) == (Load(), None)
 
 
 def test_it_is_recognised_by_its_models_or_its_server_info():

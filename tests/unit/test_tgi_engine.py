@@ -69,11 +69,11 @@ class TestObservation:
         assert look.identity == Identity(
             engine="tgi", version="3.3.4", model="org/chat", root="org/chat", max_model_len=4096
         )
-        assert (look.speculates, look.load) == (True, Load(3.0, 2.0))
+        assert (look.glance.speculates, look.glance.load) == (True, Load(3.0, 2.0))
         assert look.cold_notes == (ENGINE.cache_salt_advice,)
 
     def test_before_a_token_was_skipped_it_is_not_known_whether_it_speculates(self):
-        assert now(ENGINE.speculates(FixtureReplica("tgi", {"/metrics": "tgi_queue_size 0\n"}))) is None
+        assert now(ENGINE.glance(FixtureReplica("tgi", {"/metrics": "tgi_queue_size 0\n"}), "chat")).speculates is None
 
 
 def test_it_is_recognised_by_its_router():

@@ -59,11 +59,11 @@ class TestObservation:
             quantization="FP8",
             tensor_parallel=2,
         )
-        assert (look.speculates, look.load) == (True, Load(3.0, 2.0, 0.25, None, 1.79618e9))
+        assert (look.glance.speculates, look.glance.load) == (True, Load(3.0, 2.0, 0.25, None, 1.79618e9))
 
     def test_the_configuration_says_whether_speculation_is_on(self):
-        assert observed('spec_enabled="true"', 'spec_enabled="false"').speculates is False
-        assert observed("trtllm_speculative_config_info{", "other{").speculates is True  # a draft was counted
+        assert observed('spec_enabled="true"', 'spec_enabled="false"').glance.speculates is False
+        assert observed("trtllm_speculative_config_info{", "other{").glance.speculates is True  # a draft was counted
 
     def test_methods_have_the_names_that_other_engines_give_them(self):
         look = observed('"Eagle3"', '"DraftTarget"')
@@ -72,7 +72,7 @@ class TestObservation:
     def test_without_a_metrics_page_only_the_model_and_version_are_known(self):
         look = now(ENGINE.observe(FixtureReplica("trtllm", {PAGE: None}), None, Identity()))
         assert look.identity == Identity(engine="trtllm", version="1.2.1", model="chat")
-        assert (look.speculates, look.load) == (None, Load())
+        assert (look.glance.speculates, look.glance.load) == (None, Load())
 
 
 class TestCounters:
@@ -94,8 +94,10 @@ class TestCounters:
         assert caught.value.reason == "no_counters"
 
     def test_a_closed_metrics_page_is_refused_with_the_option_that_opens_it(self):
-        with pytest.raises(TargetError, match="return_perf_metrics: true"):
-            now(ENGINE.counters(FixtureReplica("trtllm", {PAGE: None}), "chat"))
+        glance = now(ENGINE.glance(FixtureReplica("trtllm", {PAGE: None}), "chat"))
+        assert isinstance(glance.counters, TargetError)
+        assert "return_perf_metrics: true" in str(glance.counters)
+        assert (glance.load, glance.speculates) == (Load(), None)
 
 
 def test_it_is_recognised_by_its_models_or_its_metrics():

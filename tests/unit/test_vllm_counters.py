@@ -8,7 +8,7 @@ import pytest
 
 from monitor.core.figures import acceptance_length, acceptance_rate, survival
 from monitor.core.records import Counts
-from monitor.engines.counters import Change, difference
+from monitor.engines.counters import Change, Counters, difference
 from monitor.engines.vllm import VllmEngine
 from monitor.engines.vllm_counters import counters_of
 from monitor.engines.vllm_metrics import load_of, of_rank, parse
@@ -76,9 +76,10 @@ class TestPages:
 
     def test_a_glance_at_a_rank_has_its_load_and_its_counters(self):
         replica = FixtureReplica("openai", {"/metrics": page("data_parallel_after")}, data_parallel_rank=1)
-        load, counters = now(VllmEngine().glance(replica, "chat"))
-        assert load.preemptions == 3
-        assert {dict(series.labels)["engine"] for series in counters.series} == {"1"}
+        glance = now(VllmEngine().glance(replica, "chat"))
+        assert isinstance(glance.counters, Counters)
+        assert glance.load.preemptions == 3
+        assert {dict(series.labels)["engine"] for series in glance.counters.series} == {"1"}
 
     def test_two_engines_are_added_up(self):
         change = moved("data_parallel")
