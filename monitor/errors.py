@@ -3,6 +3,7 @@
 SpecwatchError
 ├── UsageError        the command or configuration is wrong: fix it (exit code 2)
 │   ├── ConfigError   a key, type, unit or secret in a YAML file
+│   ├── RefusedError  whoever configures Specwatch has not allowed it: ask them
 │   └── PromptError   a prompt file that cannot be read or is refused
 ├── TargetError       the server under test is at fault or out of reach
 └── StoreError        our own database is out of reach, older or newer than this program
@@ -23,6 +24,10 @@ class UsageError(SpecwatchError):
 
 class ConfigError(UsageError):
     """A configuration file must be changed; the message names file, key, value and what is allowed."""
+
+
+class RefusedError(UsageError):
+    """Asked for what the configuration does not allow; the message names the key that would."""
 
 
 class PromptError(UsageError):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from monitor.config.alerting import Alerting, Routing, Rule
 from monitor.config.document import Document, Where, read_document, spelled
 from monitor.config.explain import explain
+from monitor.config.gates import Gates
 from monitor.config.maintenance import Maintenance
 from monitor.config.routes import Route, RoutesFile
 from monitor.config.secrets import Secret
@@ -36,6 +37,7 @@ class Config:
     alerting: Alerting
     prompts: Path | None
     api_tokens: tuple[ApiToken, ...] = ()
+    gates: Gates = field(default_factory=Gates)
 
 
 def config_directory(option: str | None, environment: Mapping[str, str]) -> Path:
@@ -65,7 +67,7 @@ def load_config(directory: Path, known_domains: Collection[str]) -> Config:
     problems = [*routes_document.problems, *alerting_document.problems]
     if problems or routes is None or alerting is None:
         raise ConfigError("\n".join(map(str, problems)))
-    return Config(directory, routes.routes, alerting, routes.prompts, routes.api_tokens)
+    return Config(directory, routes.routes, alerting, routes.prompts, routes.api_tokens, routes.gates)
 
 
 def check_secrets(config: Config, environment: Mapping[str, str]) -> None:

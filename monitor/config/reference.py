@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from monitor.config.alerting import Alerting, Heartbeat, Resolve, Routing, Rule, Stale
+from monitor.config.gates import Gates
 from monitor.config.maintenance import Maintenance
 from monitor.config.receivers import Alertmanager, Email, Log, PagerDuty, Receiver, Slack, Teams, Webhook
 from monitor.config.replicas import Discovery
@@ -61,6 +62,7 @@ def reference_markdown() -> str:
         _section(Discovery, "replicas"),
         _section(BaselinePolicy, "baseline"),
         _section(ApiToken, "api_tokens"),
+        _section(Gates, "gates"),
         "## alerting.yaml\n",
         _table(Alerting.model_fields),
         *(_section(model, key) for key, model in _ALERTING),

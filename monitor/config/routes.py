@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
 
+from monitor.config.gates import Gates
 from monitor.config.limits import MAX_GPUS, MAX_RUNS, MAX_WEIGHT
 from monitor.config.replicas import ListedOrFound, Url
 from monitor.config.secrets import Secret, from_directory
@@ -158,6 +159,7 @@ class RoutesFile(StrictModel):
     api_tokens: Annotated[tuple[ApiToken, ...], AfterValidator(distinct_tokens)] = Field(
         default=(), description="Who may ask for something over HTTP. Unset: nobody, and the pages only show."
     )
+    gates: Gates = Field(default_factory=Gates, description="What gates that they ask for may do.")
 
     @field_validator("prompts")
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 
 _USER = re.compile(r"^([a-z][a-z0-9+.-]*:/*)?.*@", re.IGNORECASE | re.DOTALL)
@@ -9,6 +10,16 @@ _QUERY = re.compile(r"([?#]).*$", re.DOTALL)
 RANK_HEADER = "X-data-parallel-rank"
 """Pins a request to one of vLLM's data-parallel engines (0.11 and later)."""
 _RANK = "#rank="
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def shown_url(url: str) -> str:

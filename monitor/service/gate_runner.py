@@ -13,8 +13,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from monitor.config.gate_request import GateRequest
-from monitor.core.gate import GateReason
-from monitor.errors import StoreError, UsageError
+from monitor.config.gates import Gates
+from monitor.core.address import url_and_rank
+from monitor.core.gate import REFERENCES, GateReason
+from monitor.errors import RefusedError, StoreError, UsageError
 from monitor.probing.gate import Server
 from monitor.service.complaint import Complaint
 from monitor.service.gate_measuring import open_gate, servers_of, unless_ended
@@ -52,12 +54,14 @@ class GateRunner:
         prompt_sets: Mapping[str, PromptSet],
         replicas: Replicas,
         now: Callable[[], datetime],
+        gates: Gates | None = None,
     ) -> None:
         self._database = database
         self._routes = {route.name: route for route in routes}
         self._prompt_sets = prompt_sets
         self._replicas = replicas
         self._now = now
+        self._gates = gates or Gates()
         self.errors = 0
 
     def ask(self, request: GateRequest, asked: Mapping[str, Any], by: str, key: str | None) -> Asked:
@@ -111,11 +115,18 @@ class GateRunner:
                     await self._keep(job.gate_id, verdict)
 
     def _sides(self, request: GateRequest) -> Sides:
-        """Raises UsageError."""
+        """Raises UsageError, and RefusedError for a server that no gate may call."""
         route = self._routes.get(request.route)
         if route is None:
             raise UsageError(f"there is no route {request.route!r}; there are: {', '.join(self._routes)}")
+        self._require_admitted(request, route)
         return sides_of(self._database, route, request, self._prompt_sets, lambda: self._replicas.known(route))
+
+    def _require_admitted(self, request: GateRequest, route: Route) -> None:
+        own = {url_and_rank(replica)[0] for replica in self._replicas.known(route)}
+        for url in {request.candidate, request.against} - own - set(REFERENCES):
+            if not self._gates.admits(url):
+                raise RefusedError(f"{url} is not among the hosts of gates.candidates in routes.yaml; add it there")
 
     async def _keep(self, gate_id: int, verdict: GateVerdict) -> None:
         """However long the database takes to come back. Raises StoreError after STORE_PATIENCE."""

@@ -20,6 +20,7 @@ from monitor.alerting.receivers import build_receivers, receivers_for
 from monitor.alerting.resender import Resender
 from monitor.alerting.sender import Sender
 from monitor.config.load import check_secrets
+from monitor.core.address import is_loopback
 from monitor.core.format import count
 from monitor.errors import StoreError, UsageError
 from monitor.service.budget import workers_for
@@ -116,7 +117,7 @@ class Service:
         self.reminding = Reminding(database, config, now, lambda: self.scheduler.leads)
         prober = Prober(database, self.recorder, prompt_sets, on_recorded=self._recorded, now=now, replicas=replicas)
         concurrency = workers or workers_for(replicas.number())
-        self.gates = GateRunner(database, config.routes, prompt_sets, replicas, now)
+        self.gates = GateRunner(database, config.routes, prompt_sets, replicas, now, config.gates)
         self.worker = Worker(database, prober, self.gates, concurrency=concurrency, grace_seconds=grace_seconds)
         self.passive = PassiveReading(database, config.routes, now, lambda: self.scheduler.leads, replicas=replicas)
         self.stale = StaleWatch(database, config, now, lambda: self.scheduler.leads)
@@ -141,6 +142,7 @@ class Service:
             await asyncio.to_thread(self._reconcile)
             if self._on_started is not None:
                 await asyncio.to_thread(self._on_started, listener.getsockname()[:2])
+            self._warn_of_any_candidate()
             server = self._web_server()
             parts = {
                 "scheduler": asyncio.create_task(self.scheduler.run()),
@@ -186,6 +188,18 @@ class Service:
         parts["keeper"].cancel()
         server.should_exit = True
         await asyncio.wait(parts.values())
+
+    def _warn_of_any_candidate(self) -> None:
+        """Whoever holds one of these tokens could have any server called from here, with a route's key."""
+        asking = [token.name for token in self.config.api_tokens if "gates:write" in token.scopes]
+        host, _ = self.listen
+        if asking and self.config.gates.candidates is None and not is_loopback(host):
+            logger.warning(
+                "gates.candidates is unset in routes.yaml, and this listens on %s: with the token of %s a gate "
+                "may call any server, with a route's key; name the candidates' hosts there",
+                host,
+                ", ".join(asking),
+            )
 
     def _web_server(self) -> uvicorn.Server:
         tokens = self.config.api_tokens

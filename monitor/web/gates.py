@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from monitor.config.gate_request import GateRequest
 from monitor.core.gate_status import OPEN
-from monitor.errors import StoreError, UsageError
+from monitor.errors import RefusedError, StoreError, UsageError
 from monitor.store import gate_requests
 from monitor.store.gates import get_gate, list_gates
 from monitor.web.tokens import authorised, problem
@@ -113,6 +113,8 @@ async def gate_of(
         return cast("dict[str, Any]", await asyncio.to_thread(_get, database, found.id))
     except ValidationError as error:
         return problem(400, _wrong(error))
+    except RefusedError as error:
+        return problem(403, str(error))
     except UsageError as error:
         return problem(400, str(error))
     except StoreError as error:

@@ -20,6 +20,7 @@ from monitor.web.gates import gate_api
 from tests.factories import ROUTE, START
 
 if TYPE_CHECKING:
+    from monitor.config.gates import Gates
     from monitor.config.routes import Route
     from monitor.store.database import Database
 
@@ -34,9 +35,9 @@ NOBODY = "http://127.0.0.1:9"
 class Bed:
     """The API beside the runner that its worker would have; `work` plays the worker."""
 
-    def __init__(self, database: Database, route: Route) -> None:
+    def __init__(self, database: Database, route: Route, gates: Gates | None = None) -> None:
         self.database = database
-        self.runner = GateRunner(database, [route], SETS, Replicas([route]), lambda: START)
+        self.runner = GateRunner(database, [route], SETS, Replicas([route]), lambda: START, gates)
         api = [
             *gate_api(database, [CI, READER], self.runner.ask, lambda: START),
             *flagger_api(database, [CI, READER], self.runner.ask),

@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import event, text, update
 
+from monitor.config.gates import Gates
 from monitor.core.gate import GateReason
+from monitor.service.serve import Service
 from monitor.sim.server import ServerConfig, SimulatedServer
 from monitor.store import gate_requests
 from monitor.store.gate_requests import Claim
 from monitor.store.schema import gates
 from monitor.web.gates import LARGEST_BODY
-from tests.factories import ROUTE, START
-from tests.integration.gate_bed import NOBODY, WORSE, Bed
+from tests.factories import ROUTE, START, make_config, make_route
+from tests.integration.gate_bed import CI, NOBODY, READER, WORSE, Bed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from monitor.config.tokens import ApiToken
+    from monitor.store.database import Database
 
 
 PATH = "/api/v1/gates"
@@ -117,6 +123,52 @@ async def test_what_no_gate_could_do_is_refused_before_it_is_queued(bed: Bed, bo
     assert answer.status_code == 400
     assert told in answer.json()["error"]
     assert bed.queued() == []
+
+
+async def test_a_candidate_that_is_not_named_is_refused_and_the_key_is_said(
+    bed: Bed, production: str, database: Database
+) -> None:
+    named = Gates(candidates=("*.canary.svc",))
+    guarded = Bed(database, make_route(replicas=[production], domains=["math"]), named)
+    async with guarded.client as client:
+        refused = await client.post(PATH, json=asked("http://169.254.169.254"))
+        against = await client.post(PATH, json=asked("http://v2.canary.svc", against="http://10.0.0.1:6379"))
+        halted = await client.post("/api/v1/flagger", json=hook("http://169.254.169.254"))
+        assert guarded.queued() == []
+        admitted = await client.post(PATH, json=asked("http://v2.canary.svc", against=production))
+    told = "http://169.254.169.254 is not among the hosts of gates.candidates in routes.yaml; add it there"
+    assert (refused.status_code, refused.json()["error"]) == (403, told)
+    assert (against.status_code, "http://10.0.0.1:6379 is not" in against.json()["error"]) == (403, True)
+    assert halted.status_code == 403
+    assert admitted.status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "candidates", "warns"),
+    [
+        ("0.0.0.0", CI, None, True),
+        ("specwatch.prod", CI, None, True),
+        ("127.0.0.1", CI, None, False),
+        ("::1", CI, None, False),
+        ("0.0.0.0", CI, ("*.canary.svc",), False),
+        ("0.0.0.0", READER, None, False),
+    ],
+)
+def test_serve_warns_where_others_could_have_any_server_called(
+    host: str,
+    token: ApiToken,
+    candidates: tuple[str, ...] | None,
+    warns: bool,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("CI_TOKEN", "s3cret")
+    monkeypatch.setenv("READ_TOKEN", "r3ad")
+    config = replace(make_config(make_route()), api_tokens=(token,), gates=Gates(candidates=candidates))
+    Service(config, database, {}, listen=(host, 0))._warn_of_any_candidate()
+    told = f"gates.candidates is unset in routes.yaml, and this listens on {host}: with the token of ci a gate may call"
+    assert [message.startswith(told) for message in caplog.messages] == [True] * warns
 
 
 async def test_a_body_that_is_too_large_is_refused(bed: Bed) -> None:

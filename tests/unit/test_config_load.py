@@ -287,7 +287,7 @@ def test_each_mistake_in_a_route_has_its_own_answer(directory: Directory, line: 
         ),
         (
             f"route: 1\n{ROUTES}",
-            "routes.yaml:1: route: unknown key; allowed: prompts, defaults, routes, api_tokens "
+            "routes.yaml:1: route: unknown key; allowed: prompts, defaults, routes, api_tokens, gates "
             "(did you mean 'routes'?)",
         ),
         ("routes: []\n", "routes.yaml:1: routes: is empty; give at least one"),
@@ -302,7 +302,7 @@ def test_each_mistake_in_a_route_has_its_own_answer(directory: Directory, line: 
         ("a: *b\n", "routes.yaml:1: not valid YAML: found undefined alias 'b'"),
         (
             "a: !!python/object:os.system {}\n",
-            "routes.yaml:1: a: unknown key; allowed: prompts, defaults, routes, api_tokens",
+            "routes.yaml:1: a: unknown key; allowed: prompts, defaults, routes, api_tokens, gates",
         ),
         (
             f"{ROUTES}    every: 5m\n    every: 6m\n",
