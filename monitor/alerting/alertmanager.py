@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 NOT_ENDED = "0001-01-01T00:00:00Z"
 """Alertmanager's way to say that an alert has not ended."""
-NAMES = {"stale": "SpecwatchNotMeasured", "speedup": "SpecwatchSpeedup", "undelivered": "SpecwatchUndelivered"}
+NAMES = {
+    "stale": "SpecwatchNotMeasured",
+    "speedup": "SpecwatchSpeedup",
+    "undelivered": "SpecwatchUndelivered",
+    "peer_down": "SpecwatchPeerDown",
+}
 """Kind of incident → `alertname`, where it is not the drop's."""
 API_KEYS = ("labels", "annotations", "startsAt", "endsAt", "generatorURL")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.layout import verbatim
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from monitor.core.incidents import Transition
 
@@ -52,6 +52,29 @@ def head(
         "link": None if external_url is None else f"{external_url}/incidents/{incident_id}",
         "runbook_url": None,
     }
+
+
+def head_of_receiver(
+    incident: Mapping[str, Any],
+    kind: str,
+    transition: Transition,
+    receiver: str,
+    now: datetime,
+    external_url: str | None,
+) -> dict[str, Any]:
+    """The keys of a transition of an `incident`, by its document, that is of a receiver and not of a route."""
+    common = head(
+        incident_id=incident["id"],
+        transition=transition,
+        route=incident["route"],
+        labels={"receiver": receiver},
+        severity=incident["severity"],
+        involved=incident["domains"],
+        opened_at=datetime.fromisoformat(incident["opened_at"]),
+        now=now,
+        external_url=external_url,
+    )
+    return {**common, "kind": kind, "rule": kind, "domain": receiver}
 
 
 def with_text(document: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from monitor.alerting import alertmanager, mail, pagerduty, slack, teams
+from monitor.alerting.peers import Peers
 from monitor.alerting.posting import Arrival, Failure, Post, Why, host_of, post
 from monitor.alerting.signing import signed_headers
 from monitor.config.receivers import Alertmanager, Email, Log, PagerDuty, Slack, Teams, Webhook
@@ -106,10 +107,11 @@ class AlertmanagerReceiver:
     While `lock` is held nothing else is sent: what is read and sent again under it is never older than what was sent.
     """
 
-    def __init__(self, settings: Alertmanager, now: Callable[[], datetime] = _now) -> None:
+    def __init__(self, name: str, settings: Alertmanager, now: Callable[[], datetime] = _now) -> None:
         self.settings = settings
         self.lock = asyncio.Lock()
         self.now = now
+        self.peers = Peers(name, settings.urls)
 
     def where(self) -> str:
         return ", ".join(map(host_of, self.settings.urls))
@@ -121,7 +123,7 @@ class AlertmanagerReceiver:
             return await self.post([(delivery.incident_id, delivery.document)])
 
     async def post(self, incidents: Sequence[tuple[int, Mapping[str, Any]]]) -> Arrival | Failure:
-        """The alerts of these incidents, by number and document, to each peer at once."""
+        """The alerts of these incidents, by number and document, to each peer at once; none of them asks the peers."""
         lasts = timedelta(seconds=4 * RESEND_EVERY_SECONDS)
         alerts = [alert for number, doc in incidents for alert in alertmanager.api_body(number, doc, self.now(), lasts)]
         try:
@@ -131,19 +133,20 @@ class AlertmanagerReceiver:
         posts = [Post(f"{url}/api/v2/alerts", _encoded(alerts), headers) for url in self.settings.urls]
         seconds = self.settings.timeout.total_seconds()
         answers = await asyncio.gather(*(post(request, seconds) for request in posts))
+        self.peers.note(dict(zip(self.peers.names, answers, strict=True)), self.now())
         return _of_peers(answers)
 
 
 def _of_peers(answers: Sequence[Arrival | Failure]) -> Arrival | Failure:
     failures = [answer for answer in answers if isinstance(answer, Failure)]
     arrivals = [answer.answer for answer in answers if isinstance(answer, Arrival)]
-    said = "; ".join([*arrivals, *(failure.error for failure in failures)])
+    missed = "; ".join(failure.error for failure in failures)
     if arrivals:
-        return Arrival(said)
+        return Arrival("; ".join(arrivals) + (f"; a peer did not take it: {missed}" if missed else ""))
     pauses = [failure.retry_after_seconds for failure in failures if failure.retry_after_seconds is not None]
     final = all(failure.final for failure in failures)
     why = next(failure.why for failure in failures if final or not failure.final)
-    return Failure(said, final, max(pauses, default=None), why=why)
+    return Failure(missed, final, max(pauses, default=None), why=why)
 
 
 class PagerDutyReceiver(_PostingReceiver):
@@ -231,7 +234,7 @@ def heard(alerting: Alerting, routes: Iterable[Route]) -> dict[str, dict[str, li
 
 _KINDS: dict[type, Callable[[str, Any, str | None], Receiver]] = {
     Webhook: WebhookReceiver,
-    Alertmanager: lambda _, settings, __: AlertmanagerReceiver(settings),
+    Alertmanager: lambda name, settings, _: AlertmanagerReceiver(name, settings),
     PagerDuty: PagerDutyReceiver,
     Slack: SlackReceiver,
     Teams: TeamsReceiver,

@@ -6,6 +6,7 @@ Nothing is kept in memory between two rounds: each is made from what the store s
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from contextlib import suppress
 from datetime import timedelta
@@ -13,14 +14,16 @@ from typing import TYPE_CHECKING
 
 from monitor.alerting.posting import Failure
 from monitor.alerting.receivers import RESEND_EVERY_SECONDS, AlertmanagerReceiver
+from monitor.core.tally import Tally
 from monitor.errors import StoreError
 from monitor.store import outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
     from typing import Any
 
+    from monitor.alerting.peer_watch import PeerWatch
     from monitor.alerting.receivers import Receiver
     from monitor.store.database import Database
 
@@ -39,11 +42,23 @@ class Resender:
         receivers: Mapping[str, Receiver],
         now: Callable[[], datetime],
         leads: Callable[[], bool] = lambda: True,
+        watch: PeerWatch | None = None,
     ) -> None:
+        """Without `watch` nobody is told of peers that take nothing."""
         self._database = database
         self._alertmanagers = {n: r for n, r in receivers.items() if isinstance(r, AlertmanagerReceiver)}
         self._now = now
         self._leads = leads
+        self._watch = watch
+
+    @property
+    def peer_attempts(self) -> Tally:
+        """Of every Alertmanager, by receiver and peer; sent for the first time or again."""
+        return _of_all(receiver.peers.attempts for receiver in self._alertmanagers.values())
+
+    @property
+    def peer_failures(self) -> Tally:
+        return _of_all(receiver.peers.failures for receiver in self._alertmanagers.values())
 
     async def run(self, every_seconds: float = RESEND_EVERY_SECONDS) -> None:
         """A database that is away is the business of others to tell; the next round finds it again."""
@@ -54,18 +69,31 @@ class Resender:
                     await self.send_again()
 
     async def send_again(self) -> None:
-        """One round over every Alertmanager; what fails is logged, and sent in the next round."""
+        """One round over every Alertmanager; what fails is logged, and sent in the next round.
+
+        Peers are asked also when there is nothing to send again: one that is away is found before it is needed.
+        """
         await asyncio.gather(*(self._send_again(name, receiver) for name, receiver in self._alertmanagers.items()))
 
     async def _send_again(self, name: str, receiver: AlertmanagerReceiver) -> None:
         async with receiver.lock:
             known = await asyncio.to_thread(self._known_to, name)
-            answer = await receiver.post(known) if known else None
-        if isinstance(answer, Failure):
+            answer = await receiver.post(known)
+        if self._watch is not None:
+            await asyncio.to_thread(self._look_at, self._watch, name, receiver)
+        if known and isinstance(answer, Failure):
             logger.warning(
                 "%s: %s; the alerts of %d incidents are sent again in a minute", name, answer.error, len(known)
             )
 
+    def _look_at(self, watch: PeerWatch, name: str, receiver: AlertmanagerReceiver) -> None:
+        with self._database.transaction() as connection:
+            watch.look(connection, name, receiver.peers, self._now())
+
     def _known_to(self, name: str) -> Sequence[tuple[int, Mapping[str, Any]]]:
         with self._database.transaction() as connection:
             return outbox.latest_documents(connection, name, self._now() - RESOLVED_FOR)
+
+
+def _of_all(tallies: Iterable[Tally]) -> Tally:
+    return functools.reduce(Tally.with_counts, tallies, Tally({"receiver": (), "peer": ()}))

@@ -5,16 +5,16 @@ The first line alone says at three in the morning which receiver, what it was no
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.document import RUNBOOK, head, next_lines, with_text
+from monitor.alerting.document import RUNBOOK, head_of_receiver, next_lines, with_text
 from monitor.alerting.layout import clock, duration, labelled, verbatim
 from monitor.core.format import count
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from datetime import datetime
 
 KIND = "undelivered"
 
@@ -38,7 +38,7 @@ def undelivered_event(
     """
     number = lost.get("incident_id")
     document = {
-        **_head(incident, transition, receiver, now, external_url),
+        **head_of_receiver(incident, KIND, transition, receiver, now, external_url),
         "raised_from": raised_from,
         "domains": [receiver],
         "reason": why,
@@ -72,7 +72,7 @@ def delivered_event(
 ) -> dict[str, Any]:
     """The document of the end: the receiver took a message. `missed`: how many it was sent meanwhile and never got."""
     document = {
-        **_head(incident, Transition.RESOLVED, receiver, now, external_url),
+        **head_of_receiver(incident, KIND, Transition.RESOLVED, receiver, now, external_url),
         "domains": [],
         "reason": "it took a message",
         "missed": missed,
@@ -81,23 +81,6 @@ def delivered_event(
     left = f"{count(missed, 'message')} never reached it" if missed else "nothing that it missed is left to tell"
     document["summary"] = f"RESOLVED {incident['route']}: it takes messages again, after {lasted}; {left}"
     return with_text(document, next_lines(document, [f"specwatch receivers retry {receiver}"] if missed else []))
-
-
-def _head(
-    incident: Mapping[str, Any], transition: Transition, receiver: str, now: datetime, external_url: str | None
-) -> dict[str, Any]:
-    common = head(
-        incident_id=incident["id"],
-        transition=transition,
-        route=incident["route"],
-        labels={"receiver": receiver},
-        severity=incident["severity"],
-        involved=incident["domains"],
-        opened_at=datetime.fromisoformat(incident["opened_at"]),
-        now=now,
-        external_url=external_url,
-    )
-    return {**common, "kind": KIND, "rule": KIND, "domain": receiver}
 
 
 def _short(summary: str) -> str:

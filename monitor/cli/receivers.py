@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.output import Column, emit, format_option
+from monitor.core.format import NOTHING
 from monitor.errors import ConfigError, TargetError, UsageError
 
 if TYPE_CHECKING:
@@ -28,8 +29,14 @@ def receivers() -> None:
 @format_option
 @click.pass_obj
 def list_(context: Context, format_: str) -> None:
-    """List the receivers: where their messages go, and of which routes and severities they hear."""
-    emit(described(context.load_config()), COLUMNS, format_, "no receivers")
+    """List the receivers: where their messages go, and of which routes and severities they hear.
+
+    Every peer of an Alertmanager is asked whether it takes alerts, with none in the request.
+    """
+    config = context.load_config()
+    answers = asyncio.run(_answers_of_peers(config))
+    rows = [{**row, "peers": answers.get(row["name"])} for row in described(config)]
+    emit(rows, [*COLUMNS, *([PEERS] if answers else [])], format_, "no receivers")
 
 
 @receivers.command()
@@ -109,6 +116,16 @@ def described(config: Config) -> list[dict[str, Any]]:
     ]
 
 
+async def _answers_of_peers(config: Config) -> dict[str, dict[str, str]]:
+    """Receiver → peer → what it answers now, of every Alertmanager whose headers can be read."""
+    from monitor.alerting.receivers import AlertmanagerReceiver, build_receivers
+
+    built = build_receivers(config.alerting)
+    asked = {name: receiver for name, receiver in built.items() if isinstance(receiver, AlertmanagerReceiver)}
+    await asyncio.gather(*(receiver.post([]) for receiver in asked.values()))
+    return {name: receiver.peers.answers for name, receiver in asked.items()}
+
+
 def hears_text(row: Mapping[str, Any]) -> str:
     """`page of chat, batch; warning of chat`, or that it hears nothing."""
     parts = [f"{severity} of {', '.join(routes)}" for severity, routes in row["hears"].items() if routes]
@@ -128,3 +145,4 @@ COLUMNS = [
     Column("where", lambda row: row["where"]),
     Column("hears", hears_text),
 ]
+PEERS = Column("peers", lambda row: "; ".join((row["peers"] or {}).values()) or NOTHING)

@@ -23,6 +23,12 @@ class Tally:
         """One more of these, known or not; a value for each label, in their order."""
         self.counts[values] = self.counts.get(values, 0) + 1
 
+    def with_counts(self, other: Tally) -> Tally:
+        """Both in one; they have the same labels and no values in common."""
+        found = Tally(dict.fromkeys(self.labels, ()))
+        found.counts = {**self.counts, **other.counts}
+        return found
+
     @property
     def total(self) -> int:
         return sum(self.counts.values())

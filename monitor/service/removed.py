@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from monitor.alerting.message import closed_event
+from monitor.alerting.peers import peer_names
 from monitor.core import incidents as life
 from monitor.store import incidents, outbox
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from monitor.config.load import Config
+    from monitor.config.receivers import Receiver
 
 ROUTE_REMOVED = "route removed from configuration"
 RECEIVER_REMOVED = "receiver removed from configuration"
@@ -26,7 +28,7 @@ def close_removed(connection: Connection, config: Config, now: datetime) -> list
     A removed domain leaves its incident; with the last one the incident is resolved, and whoever was told that it
     opened, and is still a receiver, is told so and why.
     """
-    receivers = {incidents.of_receiver(receiver.name): (receiver.name,) for receiver in config.alerting.receivers}
+    receivers = {incidents.of_receiver(one.name): _parts(one) for one in config.alerting.receivers}
     known = {**{route.name: route.domains for route in config.routes}, **receivers}
     closed = []
     for incident_id, name, before in incidents.open_incidents(connection):
@@ -40,6 +42,11 @@ def close_removed(connection: Connection, config: Config, now: datetime) -> list
             _tell(connection, config, incident_id, DOMAINS_REMOVED if name in known else gone, now)
             closed.append(incident_id)
     return closed
+
+
+def _parts(receiver: Receiver) -> tuple[str, ...]:
+    """What incidents of a receiver have as their domains: itself, or peers of an Alertmanager."""
+    return (receiver.name, *peer_names(getattr(receiver.settings, "urls", ())))
 
 
 def _tell(connection: Connection, config: Config, incident_id: int, reason: str, now: datetime) -> None:

@@ -16,6 +16,7 @@ import uvicorn
 from procrastinate.exceptions import ConnectorException
 
 from monitor.alerting.dead_letters import DeadLetters
+from monitor.alerting.peer_watch import PeerWatch
 from monitor.alerting.receivers import build_receivers, receivers_for
 from monitor.alerting.resender import Resender
 from monitor.alerting.sender import Sender
@@ -112,7 +113,8 @@ class Service:
         self.dead_letters = DeadLetters(config.alerting, config.routes)
         self.sender = Sender(database, receivers, now, config.alerting.maintenance, self.dead_letters)
         self.scheduler = Scheduler(database, config.routes, now, replicas)
-        self.resender = Resender(database, receivers, now, lambda: self.scheduler.leads)
+        watch = PeerWatch(config.alerting, config.routes)
+        self.resender = Resender(database, receivers, now, lambda: self.scheduler.leads, watch)
         self.heartbeat = HeartbeatCaller(database, config, now, lambda: self.scheduler.leads)
         self.reminding = Reminding(database, config, now, lambda: self.scheduler.leads)
         prober = Prober(database, self.recorder, prompt_sets, on_recorded=self._recorded, now=now, replicas=replicas)
@@ -248,6 +250,8 @@ class Service:
             "delivery_failures": self.sender.failures,
             "delivery_pauses": self.sender.pauses,
             "deliveries_given_up": self.sender.given_up,
+            "peer_attempts": self.resender.peer_attempts,
+            "peer_failures": self.resender.peer_failures,
         }
 
     def _recorded(self, run: Run, recorded: Recorded) -> None:

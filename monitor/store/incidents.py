@@ -33,7 +33,9 @@ STALE = "stale"
 """The kind of incident of a route that is not measured. One of each kind is open per route at most."""
 UNDELIVERED = "undelivered"
 """The kind of incident of a receiver that will not get a message."""
-OF_RECEIVERS = (UNDELIVERED,)
+PEER_DOWN = "peer_down"
+"""The kind of incident of an Alertmanager of which a peer takes no alerts."""
+OF_RECEIVERS = (UNDELIVERED, PEER_DOWN)
 """Kinds of incidents that are of a receiver: `of_receiver` names it where others have their route."""
 OPENINGS = (Transition.OPENED.value, Transition.REOPENED.value)
 

@@ -57,7 +57,7 @@ class Hook:
             self._go.wait()
             return None
         body = json.loads(request.rfile.read(int(request.headers["Content-Length"])))
-        self.messages.append(Message(request.headers["X-Specwatch-Delivery"], body))
+        self.messages.append(Message(request.headers.get("X-Specwatch-Delivery", ""), body))
         self.reached.set()
         time.sleep(self.delay_seconds)
         if self.answer is None:

@@ -11,17 +11,19 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
+from monitor.alerting.peer_watch import PeerWatch
 from monitor.alerting.receivers import build_receivers
 from monitor.alerting.resender import Resender
 from monitor.alerting.sender import Sender
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.store import incidents
-from tests.factories import ROUTE, make_alerting, make_document
+from tests.acceptance.hooks import Hook
+from tests.factories import ROUTE, make_alerting, make_document, make_route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,11 +136,13 @@ def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
 class Specwatch:
     """An incident of the store, and what sends it."""
 
-    def __init__(self, database: Database, urls: list[str]) -> None:
+    def __init__(self, database: Database, urls: list[str], *others: dict[str, Any]) -> None:
         self.database = database
-        receivers = build_receivers(make_alerting(receivers=[{"name": "am", "alertmanager": {"urls": urls}}]))
+        alerting = make_alerting(receivers=[{"name": "am", "alertmanager": {"urls": urls}}, *others])
+        receivers = build_receivers(alerting)
         self.sender = Sender(database, receivers, self._now)
-        self.resender = Resender(database, receivers, self._now)
+        watch = PeerWatch(alerting, [make_route()])
+        self.resender = Resender(database, receivers, self._now, watch=watch)
         self.opened_at = self._now()
         self.incident_id = 0
 
@@ -220,3 +224,72 @@ async def test_a_peer_that_was_away_hears_of_it_with_the_next_round(
                 assert second.alerts() == []
                 await specwatch.resender.send_again()
                 assert second.alerts() == first.alerts() == [(str(specwatch.incident_id), "active")]
+
+
+async def test_a_peer_that_is_down_is_counted_logged_once_and_told_and_hears_of_it_when_it_is_back(
+    tmp_path: Path, database: Database, told: Told, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "monitor.alerting.peers")
+    with told.listening() as hook, Hook().running() as other:
+        directories = [tmp_path / name for name in ("first", "second")]
+        for directory in directories:
+            directory.mkdir()
+        first, second = (Alertmanager(directory, hook) for directory in directories)
+        specwatch = Specwatch(database, [first.url, second.url], {"name": "other", "webhook": {"url": other.url}})
+        with first.running():
+            await specwatch.tell(Transition.OPENED)  # which holds that it arrived, though one of two was away
+            for _ in range(3):
+                await specwatch.resender.send_again()
+            refused = f"{second.address}: connection refused"
+            assert [r.getMessage() for r in caplog.records if r.name == "monitor.alerting.peers"] == [
+                f"am: a peer takes no alerts: {refused}; it is tried each minute"
+            ]
+            assert specwatch.resender.peer_attempts.counts == {("am", first.address): 4, ("am", second.address): 4}
+            assert specwatch.resender.peer_failures.counts == {("am", first.address): 0, ("am", second.address): 4}
+            assert await specwatch.sender.send_due() == 0, "ten minutes are not over"
+
+            monkeypatch.setattr("monitor.core.peers.DOWN_AFTER", timedelta(0))
+            for _ in range(2):
+                await specwatch.resender.send_again()
+            assert await specwatch.sender.send_due() == 2, "by the peer that is left, and by the other receiver, once"
+            peer_id = specwatch.incident_id + 1
+            assert (str(peer_id), "active") in first.alerts()
+            [firing] = [message.body for message in other.messages]
+            assert firing["commonLabels"] == {
+                "alertname": "SpecwatchPeerDown",
+                "incident": str(peer_id),
+                "receiver": "am",
+                "route": "receiver am",
+                "severity": "warning",
+            }
+            summary, *lines = firing["commonAnnotations"]["description"].splitlines()
+            assert summary.startswith(f"WARNING receiver am: {second.address} takes no alerts since 20")
+            assert summary.endswith(f" UTC; {first.address} takes them; next: specwatch receivers list")
+            assert {line.strip().removeprefix("peers").strip() for line in lines[:2]} == {
+                f"{first.address}: HTTP 200",
+                refused,
+            }
+            with second.running():
+                await specwatch.resender.send_again()
+                assert (str(specwatch.incident_id), "active") in second.alerts()
+                assert await specwatch.sender.send_due() == 2
+                eventually(lambda: (str(peer_id), "active") not in second.alerts())
+    assert [message.body["status"] for message in other.messages] == ["firing", "resolved"]
+    assert f"am: {second.address} takes alerts again" in caplog.text
+
+
+async def test_an_alertmanager_of_which_no_peer_is_left_is_told_before_there_is_an_alert_for_it(
+    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monitor.core.peers.DOWN_AFTER", timedelta(0))
+    with Hook().running() as other:
+        away = Alertmanager(tmp_path, "http://nobody/")
+        specwatch = Specwatch(database, [away.url], {"name": "other", "webhook": {"url": other.url}})
+        await specwatch.resender.send_again()
+        assert await specwatch.sender.send_due() == 2
+        assert "; no other peer is left; " in other.messages[0].body["commonAnnotations"]["summary"]
+        with away.running():
+            assert away.alerts() == []
+            await specwatch.resender.send_again()
+            assert await specwatch.sender.send_due() == 1, "the receiver itself waits for its next attempt"
+    assert [message.body["status"] for message in other.messages] == ["firing", "resolved"]

@@ -79,12 +79,13 @@ def test_receivers_are_listed_with_where_they_are_and_what_they_hear(tmp_path: P
     routing = [{"receiver": "hook", "severity": ["page"]}]
     result = specwatch(tmp_path, "receivers", "list", "--format", "json", routing=routing)
     assert json.loads(result.stdout) == [
-        {"name": "log", "kind": "log", "where": "the log", "hears": {"page": [], "warning": []}},
+        {"name": "log", "kind": "log", "where": "the log", "hears": {"page": [], "warning": []}, "peers": None},
         {
             "name": "hook",
             "kind": "webhook",
             "where": hook.url.split("/")[2],
             "hears": {"page": ["chat-prod"], "warning": []},
+            "peers": None,
         },
     ]
 
@@ -105,3 +106,15 @@ def test_checking_the_configuration_shows_who_would_be_told_what(tmp_path: Path,
         "  receiver log → the log: nothing",
         f"  receiver hook → {hook.url.split('/')[2]}: page of chat-prod",
     ]
+
+
+def test_every_peer_of_an_alertmanager_is_shown_with_what_it_answers_now(tmp_path: Path, hook: Hook) -> None:
+    up, down = hook.url.split("/")[2], "127.0.0.1:1"
+    receivers = [{"name": "am", "alertmanager": {"urls": [f"http://{up}", f"http://{down}"]}}]
+    [row] = json.loads(specwatch(tmp_path, "receivers", "list", "--format", "json", receivers=receivers).stdout)
+    assert row["peers"] == {up: f"{up}: HTTP 200", down: f"{down}: connection refused"}
+    assert [message.body for message in hook.messages] == [[]], "no alert is sent to ask"
+    tested = specwatch(tmp_path, "receivers", "test", "am", receivers=receivers)
+    assert tested.exit_code == 0, tested.output
+    said = f"  sent to am: {up}: HTTP 200; a peer did not take it: {down}: connection refused"
+    assert tested.stdout.splitlines()[1::2] == [said, said]

@@ -345,7 +345,7 @@ async def test_every_peer_of_an_alertmanager_is_sent_the_alert(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("statuses", "outcome"),
     [
-        ((200, 500), Arrival("am-0:9093: HTTP 200; am-1:9093: HTTP 500")),
+        ((200, 500), Arrival("am-0:9093: HTTP 200; a peer did not take it: am-1:9093: HTTP 500")),
         ((400, 500), Failure("am-0:9093: HTTP 400; am-1:9093: HTTP 500")),
         ((400, 400), Failure("am-0:9093: HTTP 400; am-1:9093: HTTP 400", final=True)),
     ],
