@@ -40,11 +40,14 @@ from tests.many_runs import store_many_runs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from sqlalchemy import Connection
+
 ROUTES, DOMAINS, RUNS_EACH = 28, 11, 3240
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NINETY_DAYS = timedelta(days=90)
 REPEATS = 21
 NAME = "specwatch_benchmark"
+LINE = Line("acceptance_length", 0.15)
 ROUTE, DOMAIN, REPLICA = "route-1", "domain-3", "http://vllm-1"
 """Those of the runs that are recorded: with a past like any other's."""
 
@@ -77,7 +80,11 @@ def measure(server: str) -> None:
             with database.transaction() as connection:
                 recorder.record(connection, _job(judged, replica), replace(judged, replica=replica), NOW)
 
-        line, candidate, reference = Line("acceptance_length", 0.15), make_candidate(2.0), make_reference(2.4)
+        def judge() -> None:
+            with database.transaction() as connection:
+                _judge_again(connection)
+
+        candidate, reference = make_candidate(2.0, prompts=32), make_reference(2.4, prompts=32)
         _report("store a run of 32 samples", store, 50)
         _report("record it: store, judge, baseline, incident", record, None)
         _report("record the first run of a new replica", record_of_new_replica, None)
@@ -85,7 +92,8 @@ def measure(server: str) -> None:
         _report("history by day over 90 days, one domain", lambda: _history(database, "day", DOMAIN), 100)
         _report("history by week over 90 days in Berlin", lambda: _history(database, "week"), 100)
         _report("what /metrics shows", lambda: _snapshot(database), None)
-        _report("judge one run of 24 prompts", lambda: judge_run(candidate, reference, line), None)
+        _report("judge a run of 32 prompts", lambda: judge_run(candidate, reference, LINE), 5)
+        _report("read it and its baseline, and judge it", judge, 5)
 
 
 @contextmanager
@@ -124,6 +132,14 @@ def _recorder_with_baseline(database: Database) -> tuple[Recorder, Run]:
 
 def _job(run: Run, key: str) -> ProbeJob:
     return ProbeJob(key, run.route, run.domain, run.replica, Reason.SCHEDULED)
+
+
+def _judge_again(connection: Connection) -> None:
+    """Judges the newest recorded run from its samples, as its confirmation or `explain` would."""
+    run_id = connection.execute(text("SELECT max(run_id) FROM samples")).scalar_one()
+    candidate = runs.candidate(connection, run_id, LINE.metric)
+    reference = baselines.reference(connection, ROUTE, DOMAIN, LINE.metric, candidate.comparability)
+    assert judge_run(candidate, reference, LINE).estimate is not None
 
 
 def _history(database: Database, group_by: str, domain: str | None = None) -> None:

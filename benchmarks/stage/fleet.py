@@ -49,13 +49,20 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def configuration(folder: Path, replicas: Sequence[str], every: timedelta) -> Config:
-    """Writes routes.yaml with one route of every domain per replica, and alerting.yaml, and reads them back."""
+def configuration(
+    folder: Path,
+    replicas: Sequence[str],
+    every: timedelta,
+    *,
+    alerting: str = _ALERTING,
+    of_route: str = "baseline: {approve_after: 10}",
+) -> Config:
+    """Writes routes.yaml with one route per replica, of every domain unless `of_route` says which; reads it back."""
     lines = [f"defaults: {{every: {format_duration(every)}}}", "routes:"]
     for n, url in enumerate(replicas):
-        lines.append(f"  - {{name: route-{n:03}, replicas: ['{url}'], baseline: {{approve_after: 10}}}}")
+        lines.append(f"  - {{name: route-{n:03}, replicas: ['{url}'], {of_route}}}")
     (folder / "routes.yaml").write_text("\n".join(lines) + "\n")
-    (folder / "alerting.yaml").write_text(_ALERTING)
+    (folder / "alerting.yaml").write_text(alerting)
     return load_config(folder, sorted(path.stem for path in bundled_directory().glob("*.jsonl")))
 
 

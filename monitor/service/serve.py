@@ -125,6 +125,7 @@ class Service:
         self.stale = StaleWatch(database, config, now, lambda: self.scheduler.leads)
         self.stopping = asyncio.Event()
         self._measured = asyncio.Event()
+        self._news = asyncio.Event()
 
     def stop(self) -> None:
         self.stopping.set()
@@ -181,6 +182,7 @@ class Service:
         self.worker.stop()
         await asyncio.wait([parts["scheduler"], parts["passive reader"], parts["worker"]])
         self._measured.set()
+        self._news.set()
         await asyncio.wait([parts["sender"]], timeout=SEND_LAST_SECONDS)
         parts["sender"].cancel()
         parts["resender"].cancel()
@@ -259,24 +261,27 @@ class Service:
         self.counters["invalid_runs"] += run.invalid_reason is not None
         self.counters["bumps"] += recorded.bump_id is not None
         self.counters["incident_transitions"] += len(recorded.transitions)
+        if recorded.transitions:
+            self._news.set()
         if self._on_recorded is not None:
             self._on_recorded(run, recorded)
         else:
             self._run_log.tell(run, recorded)
 
     async def _send(self) -> None:
-        """Sends what is due every second, and once more when the last run of this process is recorded."""
+        """Sends what is due every second, at once what a run of this process caused, and once more after its last."""
         waiting = Complaint(logger, "messages wait in the outbox", "messages are sent again")
         last = False
         while not last:
             last = self._measured.is_set()
+            self._news.clear()
             try:
                 await self.sender.send_due()
                 waiting.end()
             except StoreError as error:
                 waiting.raise_for(error)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._measured.wait(), SEND_EVERY_SECONDS)
+                await asyncio.wait_for(self._news.wait(), SEND_EVERY_SECONDS)
 
     async def _tell_overdue(self) -> None:
         """Bumps whose probes did not come in time are told of all the same, by the process that leads.
