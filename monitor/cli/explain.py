@@ -101,7 +101,7 @@ def _print(document: Mapping[str, Any], *, prompts: bool) -> None:
     _line("because", verdict["reason"])
     _line("rule", _rule(verdict))
     _line("statistic", _statistic(verdict))
-    _line("runs", _runs(document))
+    _line("runs", "; ".join(map(_run, document["runs"])))
     _line("baseline", _baseline(document["baseline"]))
     _line("identity", _identity(document["identity"], run["id"]))
     _line("changed", _changes(document))
@@ -150,11 +150,10 @@ def _statistic(verdict: Mapping[str, Any]) -> str:
     )
 
 
-def _runs(document: Mapping[str, Any]) -> str:
-    run = document["run"]
-    ids = ", ".join(map(str, document["verdict"]["run_ids"] or [run["id"]]))
-    ill = "" if run["valid"] else f", invalid: {run['invalid_reason']}"
-    return f"{ids}; run {run['id']} ({run['reason']}) on {run['replica']} at {local_time(run['started_at'])}{ill}"
+def _run(run: Mapping[str, Any]) -> str:
+    length = figure("acceptance_length", run["acceptance_length"])
+    measured = f"AL {length}{by_source(run['source'])}" if run["valid"] else f"invalid: {run['invalid_reason']}"
+    return f"{run['id']} ({run['reason']}) on {run['replica']} at {local_time(run['started_at'])}, {measured}"
 
 
 def _baseline(baseline: Mapping[str, Any] | None) -> str:

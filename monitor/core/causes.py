@@ -64,7 +64,7 @@ def looked_at(evidence: Evidence) -> tuple[list[str], list[str]]:
         "other replicas": len({run.replica for run in evidence.recent}) > 1,
         "prefix cache": any(move.cached_tokens is not None for move in evidence.moves),
         "uptime": any(run.server_started_at is not None for run in evidence.recent),
-        "load": bool(evidence.baseline_loads) and evidence.load.running is not None,
+        "load": bool(evidence.baseline_loads) and any(load.running is not None for load in evidence.loads),
         "context length": any(move.prompt_tokens for move in evidence.moves),
         "traffic": evidence.organic is not None,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from monitor.core.patterns import beyond_baseline
+from monitor.core.patterns import had_more_load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,10 +29,10 @@ def lost_money(evidence: Evidence, price_per_hour: float | None, gpus: int | Non
     """What the same tokens cost more on a server that is kept busy: price × (baseline's speed ÷ the run's − 1).
 
     `price_per_hour` is of one GPU, in the route's currency. None without a price, and where speeds cannot be held
-    against each other: the run is as fast as one of the baseline's runs, or it had more load than any of them.
+    against each other: as fast as one of the baseline's runs, or a run had more load than any of those.
     """
     now, known = evidence.tokens_per_second, evidence.baseline_tokens_per_second
-    if price_per_hour is None or not now or not known or now >= min(known) or beyond_baseline(evidence):
+    if price_per_hour is None or not now or not known or now >= min(known) or had_more_load(evidence):
         return None
     before = median(known)
     per_hour = price_per_hour * (gpus or 1) * (before / now - 1)

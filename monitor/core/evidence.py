@@ -1,4 +1,4 @@
-"""What is known around a run that fell, or did not: the values that its explanation is made from. Pure."""
+"""What is known around runs that fell, or did not: the values that their explanation is made from. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class PromptMove(PromptChange):
     """One prompt against its baseline, by the metric that was judged, and what its prompt was like.
 
-    `prompt_tokens_before`: every number that the baseline's runs had; empty where there is none, and for prompts of
-    several turns, whose tokens depend on the answers.
+    `now`: geometric mean over the verdict's runs that have a value, as it was judged. `prompt_tokens`: in the last of
+    them that told; `prompt_tokens_before`: every number that the baseline's runs had; empty where there is none, and
+    for prompts of several turns, whose tokens depend on the answers. `cached_tokens`: the fewest of any of them.
     """
 
     prompt_tokens: int | None = None
@@ -82,12 +83,14 @@ class OrganicMove:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Around one run; what was not looked at or not seen is None or empty.
+    """Around the runs of one verdict; what was not looked at or not seen is None or empty.
 
     `metric`: what `moves` are of. `change`: of the verdict, as a fraction; `other_changes`: of other domains' latest
-    runs. `identity_changes`: name → (baseline's, run's), of fields known on both sides. `recent`: valid runs up to this
-    one, oldest first, itself the last. `tokens_per_second`: of one request while it decodes, median over prompts; the
-    baseline's, one for each run.
+    runs. `replica`: of the last run. `first_position_survival`: over all steps of the runs. `identity_changes`: name →
+    (baseline's, run's), of fields known on both sides, as the last run that shows a change has it. `outputs`: a prompt
+    counts as changed that changed in most of the runs. `recent`: valid runs up to the last one, oldest first, itself
+    the last; `run_ids`: those of the verdict. `tokens_per_second`: of one request while it decodes, median over
+    prompts, and over the runs; the baseline's, one for each run.
     """
 
     metric: str = "acceptance_length"
@@ -101,12 +104,14 @@ class Evidence:
     replica_difference: ReplicaDifference | None = None
     moves: tuple[PromptMove, ...] = ()
     recent: tuple[PastRun, ...] = ()
+    run_ids: tuple[int, ...] = ()
     baseline_loads: tuple[Load, ...] = ()
     organic: OrganicMove | None = None
     tokens_per_second: float | None = None
     baseline_tokens_per_second: tuple[float, ...] = ()
 
     @property
-    def load(self) -> Load:
-        """Of the run itself."""
-        return self.recent[-1].load if self.recent else Load()
+    def loads(self) -> tuple[Load, ...]:
+        """Of each valid run of the verdict."""
+        own = [run for run in self.recent if run.run_id in self.run_ids] or self.recent[-1:]
+        return tuple(run.load for run in own)

@@ -104,11 +104,16 @@ class Changes:
         return {"changed": self.changed, "compared": self.compared, "points_at": self.points_at}
 
 
-def changes(samples: Iterable[Sample], before: Mapping[str, Collection[str]]) -> Changes | None:
-    """Of a run's valid samples against the hashes seen before by question; None when there is nothing to compare."""
-    pairs = [
-        (sample.output_hash, before[sample.question_id])
-        for sample in samples
-        if sample.valid and sample.output_hash is not None and before.get(sample.question_id)
-    ]
-    return Changes(sum(now not in known for now, known in pairs), len(pairs)) if pairs else None
+def changes(runs: Iterable[Iterable[Sample]], before: Mapping[str, Collection[str]]) -> Changes | None:
+    """Of the runs' valid samples against the hashes seen before by question; None when there is nothing to compare.
+
+    A prompt of several runs has changed where most of its outputs have: the same flips of near-ties are not counted
+    once for every run.
+    """
+    found: dict[str, list[bool]] = {}
+    for samples in runs:
+        for sample in samples:
+            if sample.valid and sample.output_hash is not None and (known := before.get(sample.question_id)):
+                found.setdefault(sample.question_id, []).append(sample.output_hash not in known)
+    changed = sum(2 * sum(other) > len(other) for other in found.values())
+    return Changes(changed, len(found)) if found else None

@@ -52,12 +52,13 @@ def cache_cause(evidence: Evidence) -> Cause | None:
 
 
 def load_cause(evidence: Evidence) -> Cause | None:
-    """Only runs at more load than the baseline's fell; or, weak, the load is another than any the baseline saw."""
+    """Only runs at more load than the baseline's fell; or, weak, all that are judged had more than any of them."""
     if not evidence.baseline_loads:
         return None
     most = _most(evidence.baseline_loads)
     apart = _only_where(evidence.recent, lambda run: bool(_beyond(run.load, most)))
-    differs = beyond_baseline(evidence)
+    beyond = [_beyond(load, most) for load in evidence.loads]
+    differs = beyond[-1] if beyond and all(beyond) else []
     if apart is not None:
         text = f"only runs at more load than the baseline's fell: {apart.fell} since run {apart.first}, "
         text += f"the others meanwhile {apart.held}"
@@ -67,9 +68,10 @@ def load_cause(evidence: Evidence) -> Cause | None:
     return Cause(Kind.LOAD, Strength.WEAK, "; ".join([*differs, "no run without that load since to compare with"]))
 
 
-def beyond_baseline(evidence: Evidence) -> list[str]:
-    """What of the run's load is more than any of the baseline's runs saw, in words; empty where nothing is."""
-    return _beyond(evidence.load, _most(evidence.baseline_loads)) if evidence.baseline_loads else []
+def had_more_load(evidence: Evidence) -> bool:
+    """Whether any run of the verdict had more load than all of the baseline's runs."""
+    most = _most(evidence.baseline_loads) if evidence.baseline_loads else {}
+    return any(_beyond(load, most) for load in evidence.loads)
 
 
 def context_cause(evidence: Evidence) -> Cause | None:

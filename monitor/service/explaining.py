@@ -24,23 +24,26 @@ if TYPE_CHECKING:
 COMPARED = ("outcome", "value", "baseline_value", "prompts", "change", "standard_error", "p_drop")
 """What a verdict made anew must have in common with the stored one."""
 
+RUN_KEYS = ("id", "replica", "reason", "started_at", "valid", "invalid_reason", "source", "acceptance_length")
 BASELINE_KEYS = ("id", "run_ids", "run_sigma", "created_at", "created_by", "approved_at", "approved_by", "why")
 
 
 def explain(connection: Connection, stored: StoredVerdict, route: Route | None) -> dict[str, Any]:
     """The one JSON shape of an explained verdict (docs/json.md); `route`, where it is configured, has the price."""
     verdict = stored.document
-    found = evidence(connection, stored.run_id, verdict["baseline_id"], verdict["change"], verdict["metric"])
+    run_ids = sorted({*verdict["run_ids"], stored.run_id})
+    found = evidence(connection, run_ids, verdict["baseline_id"], verdict["change"], verdict["metric"])
     price = (None, None) if route is None else (route.gpu_price_per_hour, route.gpus)
     baseline = None if verdict["baseline_id"] is None else baselines.get_baseline(connection, verdict["baseline_id"])
-    run = runs.stored_run(connection, stored.run_id)
+    its_runs = [runs.stored_run(connection, run_id) for run_id in run_ids]
     return {
         "route": stored.route,
         "domain": stored.domain,
         "source": found.source,
         "verdict": verdict,
-        "run": {name: run[name] for name in ("id", "replica", "reason", "started_at", "valid", "invalid_reason")},
-        "identity": identity_of(connection, run["identity_id"]),
+        "run": _run(its_runs[-1]),
+        "runs": [_run(run) for run in its_runs],
+        "identity": identity_of(connection, its_runs[-1]["identity_id"]),
         "baseline": None if baseline is None else {name: baseline[name] for name in BASELINE_KEYS},
         "baseline_identity": None if baseline is None else identity_of(connection, baseline["identity_id"]),
         "identity_changes": {name: list(pair) for name, pair in found.identity_changes.items()},
@@ -49,6 +52,10 @@ def explain(connection: Connection, stored: StoredVerdict, route: Route | None) 
         "prompts": [_prompt(move) for move in sorted(found.moves, key=lambda move: (move.change, move.question_id))],
         **explained(found, *price),
     }
+
+
+def _run(run: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: run[name] for name in RUN_KEYS}
 
 
 def recomputed(connection: Connection, stored: StoredVerdict) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class Transitions:
 
     def _evidence(self, case: Case, rule: Rule, verdict: judge.Verdict) -> Evidence:
         change = None if verdict.estimate is None else verdict.estimate.change
-        return evidence(case.connection, case.recorded.run_id, verdict.baseline_id, change, rule.metric)
+        return evidence(case.connection, verdict.run_ids, verdict.baseline_id, change, rule.metric)
 
     def _pooled(self, case: Case, rule: Rule, verdict: judge.Verdict, incident_id: int) -> judge.Verdict:
         """The verdict over all the runs that healed the domain, where they can be compared with one baseline."""

@@ -1,8 +1,11 @@
-"""What the store knows around one run: the evidence that its explanation is made from."""
+"""What the store knows around the runs of a verdict: the evidence that its explanation is made from."""
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
+from itertools import chain
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select
@@ -30,30 +33,41 @@ METRIC = "acceptance_length"
 
 
 def evidence(
-    connection: Connection, run_id: int, baseline_id: int | None, change: float | None = None, metric: str = METRIC
+    connection: Connection,
+    run_ids: Sequence[int],
+    baseline_id: int | None,
+    change: float | None = None,
+    metric: str = METRIC,
 ) -> Evidence:
-    """Around this run, as it was known when the run had ended.
+    """Around these runs of one domain, one at least, that a verdict is about, as it was known when the last had ended.
 
-    `baseline_id`: what the verdict compared with; None: what judged the run by another rule, if anything did.
-    Guarantee: of at most 200 runs the figures; of this run and the baseline's the samples, without their chunks.
+    `baseline_id`: what the verdict compared with; None: what judged the last run by another rule, if anything did.
+    Guarantee: of at most 200 runs the figures; of these and the baseline's the samples, without their chunks.
     """
     metric = metric if metric in SAMPLE_METRICS else METRIC
-    run = connection.execute(select(runs).where(runs.c.id == run_id)).one()
-    baseline = _baseline(connection, run.baseline_id if baseline_id is None else baseline_id)
-    measured = _samples(connection, samples.c.run_id == run_id)
-    found: dict[str, Any] = {} if baseline is None else _against(connection, run, measured, baseline, metric)
+    own = connection.execute(select(runs).where(runs.c.id.in_(run_ids)).order_by(runs.c.id)).all()
+    last = own[-1]
+    baseline = _baseline(connection, last.baseline_id if baseline_id is None else baseline_id)
+    found: dict[str, Any] = {} if baseline is None else _against(connection, own, baseline, metric)
+    speeds = [run.tokens_per_second_p50 for run in own if run.tokens_per_second_p50]
     return Evidence(
         metric=metric,
-        change=run.change if change is None else change,
-        other_changes=_other_changes(connection, run),
-        replica=run.replica,
-        source=run.source or "none",
-        first_position_survival=run.survival[0] if run.survival else None,
-        replica_difference=replica_difference(connection, run.route, run.domain, run_id),
-        recent=_recent(connection, run),
-        tokens_per_second=run.tokens_per_second_p50,
+        change=last.change if change is None else change,
+        other_changes=_other_changes(connection, last),
+        replica=last.replica,
+        source=last.source or "none",
+        first_position_survival=_first_position(own),
+        replica_difference=replica_difference(connection, last.route, last.domain, last.id),
+        recent=_recent(connection, last),
+        run_ids=tuple(run.id for run in own),
+        tokens_per_second=median(speeds) if speeds else None,
         **found,
     )
+
+
+def _first_position(own: Sequence[Row[Any]]) -> float | None:
+    known = [run for run in own if run.survival and run.steps]
+    return sum(run.survival[0] * run.steps for run in known) / sum(run.steps for run in known) if known else None
 
 
 def _baseline(connection: Connection, baseline_id: int | None) -> Row[Any] | None:
@@ -62,19 +76,18 @@ def _baseline(connection: Connection, baseline_id: int | None) -> Row[Any] | Non
     return connection.execute(select(baselines).where(baselines.c.id == baseline_id)).one_or_none()
 
 
-def _against(
-    connection: Connection, run: Row[Any], measured: Sequence[Sample], baseline: Row[Any], metric: str
-) -> dict[str, Any]:
+def _against(connection: Connection, own: Sequence[Row[Any]], baseline: Row[Any], metric: str) -> dict[str, Any]:
     """What only a baseline tells."""
     chosen = select(runs).where(runs.c.id.in_(baseline.run_ids)).order_by(runs.c.id)
     its_runs = connection.execute(chosen).all()
-    greedy = not run.sampling["temperature"]
+    measured = [_samples(connection, samples.c.run_id == run.id) for run in own]
+    greedy = not own[-1].sampling["temperature"]
     return {
-        "identity_changes": _identity_changes(connection, baseline.identity_id, run.identity_id),
+        "identity_changes": _identity_changes(connection, baseline.identity_id, [run.identity_id for run in own]),
         "outputs": changes(measured, outputs_of(connection, baseline.id)) if greedy else None,
         "moves": _moves(connection, measured, baseline, metric),
         "baseline_loads": tuple(_load(row.regime) for row in its_runs),
-        "organic": _organic(connection, run, its_runs),
+        "organic": _organic(connection, own[-1], its_runs),
         "baseline_tokens_per_second": tuple(r.tokens_per_second_p50 for r in its_runs if r.tokens_per_second_p50),
     }
 
@@ -92,30 +105,40 @@ def _other_changes(connection: Connection, run: Row[Any]) -> dict[str, float]:
     return {row.domain: row.change for row in connection.execute(statement)}
 
 
-def _identity_changes(connection: Connection, before_id: int, now_id: int) -> dict[str, tuple[Any, Any]]:
-    chosen = select(identities.c.id, identities.c.document).where(identities.c.id.in_({before_id, now_id}))
+def _identity_changes(connection: Connection, before_id: int, own: Sequence[int]) -> dict[str, tuple[Any, Any]]:
+    """What any of the runs shows to be another than the baseline's; as the last of them has it."""
+    chosen = select(identities.c.id, identities.c.document).where(identities.c.id.in_({before_id, *own}))
     known = {row.id: Identity.from_dict(row.document) for row in connection.execute(chosen)}
-    return known[now_id].changes_from(known[before_id])
+    found: dict[str, tuple[Any, Any]] = {}
+    for identity_id in own:
+        found.update(known[identity_id].changes_from(known[before_id]))
+    return found
 
 
 def _moves(
-    connection: Connection, measured: Sequence[Sample], baseline: Row[Any], metric: str
+    connection: Connection, measured: Sequence[Sequence[Sample]], baseline: Row[Any], metric: str
 ) -> tuple[PromptMove, ...]:
     """Prompts that both sides have a value for, in the order they were replayed."""
     before = reference_by_id(connection, baseline.id, metric).values
-    now = metric_values(measured, metric)
     tokens = _prompt_tokens(_samples(connection, samples.c.run_id.in_(baseline.run_ids)))
+    values: dict[str, list[float]] = {}
+    for run in measured:
+        for question, value in metric_values(run, metric).items():
+            values.setdefault(question, []).append(value)
+    replayed: dict[str, list[Sample]] = {}
+    for sample in chain.from_iterable(measured):
+        replayed.setdefault(sample.question_id, []).append(sample)
     return tuple(
         PromptMove(
-            sample.question_id,
-            before[sample.question_id],
-            now[sample.question_id],
-            sample.prompt_tokens,
-            frozenset(tokens.get(sample.question_id, ())) if len(sample.chunk_tokens) == 1 else frozenset(),
-            sample.cached_prompt_tokens,
+            question,
+            before[question],
+            math.exp(fmean(map(math.log, values[question]))),
+            next((sample.prompt_tokens for sample in reversed(theirs) if sample.prompt_tokens is not None), None),
+            frozenset(tokens.get(question, ())) if len(theirs[-1].chunk_tokens) == 1 else frozenset(),
+            min((n for sample in theirs if (n := sample.cached_prompt_tokens) is not None), default=None),
         )
-        for sample in measured
-        if sample.question_id in before and sample.question_id in now
+        for question, theirs in replayed.items()
+        if question in before and question in values
     )
 
 

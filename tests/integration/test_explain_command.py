@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 
 from monitor.cli import cli
 from monitor.core.organic import Organic
+from monitor.store.incidents import get_incident
 from monitor.store.organic import store_organic
 from tests.factories import IDENTITY, REPLICA, ROUTE, make_alerting, make_config, make_run
 from tests.integration.test_recording import DROPPED, WELL, Story
@@ -64,6 +66,34 @@ def test_a_confirmed_drop_is_explained_with_its_numbers_and_comes_out_the_same(s
     assert "1.92 by request, -20.0% from 2.40 (95 % interval" in text
     assert "recomputed same verdict" in text
     assert "cause drafter (moderate): outputs unchanged (24/24): points at the drafter or its cache;" in text
+
+
+def test_a_confirmed_verdict_shows_the_evidence_of_all_its_runs(story: Story) -> None:
+    even = {f"q{n:02}": DROPPED for n in range(24)}
+    other = replace(IDENTITY, drafter="org/other")
+    story.run(even | {"q05": 1.2}, identity=other)
+    story.confirm(even | {"q05": 2.4, "q06": 1.2})
+    story.confirm(even, samples=tuple(replace(s, output_hash="x") for s in make_run(even).samples))
+    found = explained(story, "--incident", "1")
+    assert [run["id"] for run in found["runs"]] == found["verdict"]["run_ids"] == [11, 12, 13]
+    assert [run["reason"] for run in found["runs"]] == ["scheduled", "confirm", "confirm"]
+    assert found["run"] == found["runs"][-1]
+    changes = {prompt["question_id"]: prompt["change"] for prompt in found["prompts"]}
+    assert changes["q05"] == pytest.approx((1.2 * 2.4 * 1.92) ** (1 / 3) / 2.4 - 1)
+    assert changes["q06"] == pytest.approx((1.92 * 1.2 * 1.92) ** (1 / 3) / 2.4 - 1)
+    pooled = math.exp(sum(math.log1p(change) for change in changes.values()) / len(changes)) - 1
+    assert pooled == pytest.approx(found["verdict"]["change"])
+    assert found["identity_changes"] == {"drafter": ["org/drafter", "org/other"]}
+    # Other outputs in one of three runs are not what the verdict rests on.
+    assert "outputs unchanged (24/24)" in found["causes"][0]["sentence"]
+    text = told(story, "--incident", "1")
+    for run, reason, length in ((11, "scheduled", "1.89"), (12, "confirm", "1.91"), (13, "confirm", "1.92")):
+        assert f"{run} ({reason}) on {REPLICA} at" in text
+        assert f"AL {length} by request" in text
+    with story.database.transaction() as connection:
+        incident = get_incident(connection, 1)
+    assert incident is not None
+    assert incident["events"][0]["causes"] == found["causes"]
 
 
 def test_an_incident_that_is_over_is_explained_by_what_broke(story: Story) -> None:

@@ -224,10 +224,10 @@ def test_a_confirmed_drop_opens_an_incident_and_queues_its_messages(well_story: 
 
 
 def test_outputs_that_the_baseline_never_gave_point_at_the_target(well_story: Story) -> None:
-    well_story.run(DROPPED)
-    well_story.confirm()
     run = make_run(DROPPED)
     other = tuple(replace(sample, output_hash="other" if n < 20 else "ab12") for n, sample in enumerate(run.samples))
+    well_story.run(samples=other)
+    well_story.confirm(samples=other)
     [(incident_id, _)] = well_story.confirm(samples=other).transitions
     [event] = well_story.get_incident(incident_id)["events"]
     assert event["outputs"] == {"changed": 20, "compared": 24, "points_at": "target"}

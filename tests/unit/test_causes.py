@@ -10,6 +10,7 @@ import pytest
 
 from monitor.core.cause import Cause, Kind, Strength
 from monitor.core.causes import causes, looked_at
+from monitor.core.cost import lost_money
 from monitor.core.evidence import Evidence, Load, OrganicMove, PastRun, PromptMove
 from monitor.core.outputs import Changes
 from monitor.core.replicas import ReplicaDifference
@@ -181,6 +182,24 @@ def test_more_load_without_a_calm_run_since_is_only_named_as_different() -> None
     cause = only(fallen(recent=recent, baseline_loads=(CALM,)))
     assert (cause.kind, cause.strength) == (Kind.LOAD, Strength.WEAK)
     assert cause.sentence.endswith("no run without that load since to compare with")
+
+
+def test_a_verdict_of_which_one_run_had_no_more_load_than_the_baseline_does_not_name_it() -> None:
+    trip, *confirmations = past(*[(1.9, -0.2)] * 3)
+    recent = (replace(trip, load=CALM), *(replace(run, load=BUSY) for run in confirmations))
+    assert causes(fallen(recent=recent, run_ids=(1, 2, 3), baseline_loads=(CALM,))) == ()
+    assert only(fallen(recent=recent, run_ids=(2, 3), baseline_loads=(CALM,))).kind is Kind.LOAD
+
+
+def test_a_cost_is_not_told_when_any_run_of_the_verdict_had_more_load() -> None:
+    trip, *confirmations = past(*[(1.9, -0.2)] * 3)
+    speeds = {"tokens_per_second": 80.0, "baseline_tokens_per_second": (100.0,), "baseline_loads": (CALM,)}
+    calm = tuple(replace(run, load=CALM) for run in confirmations)
+    loaded = fallen(recent=(replace(trip, load=BUSY), *calm), run_ids=(1, 2, 3), **speeds)
+    assert lost_money(loaded, 4.0, 1) is None
+    cost = lost_money(replace(loaded, run_ids=(2, 3)), 4.0, 1)
+    assert cost is not None
+    assert cost["per_hour"] == pytest.approx(1.0)
 
 
 def test_a_step_in_time_at_load_is_not_taken_for_the_load() -> None:

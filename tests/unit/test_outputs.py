@@ -45,12 +45,20 @@ def test_every_pair_of_passes_counts() -> None:
 
 def test_an_output_is_changed_when_no_run_of_the_baseline_gave_it() -> None:
     run = [make_sample("a", output_hash="x"), make_sample("b", output_hash="y"), make_sample("c", output_hash="z")]
-    assert changes(run, {"a": {"w", "x"}, "b": {"w"}}) == Changes(1, 2)
+    assert changes([run], {"a": {"w", "x"}, "b": {"w"}}) == Changes(1, 2)
 
 
 def test_invalid_samples_and_samples_without_a_hash_are_left_out() -> None:
     run = [make_sample("a", output_hash="x", invalid_reason="too_short"), make_sample("b", output_hash=None)]
-    assert changes(run, {"a": {"w"}, "b": {"w"}}) is None
+    assert changes([run], {"a": {"w"}, "b": {"w"}}) is None
+
+
+def test_a_prompt_of_several_runs_is_counted_once_and_is_changed_where_most_of_its_outputs_are() -> None:
+    other, known = make_sample("a", output_hash="x"), make_sample("a", output_hash="w")
+    before = {"a": {"w"}}
+    assert changes([[other], [other], [known]], before) == Changes(1, 1)
+    assert changes([[other], [known], [known]], before) == Changes(0, 1)
+    assert changes([[other], [known]], before) == Changes(0, 1)
 
 
 @pytest.mark.parametrize(
