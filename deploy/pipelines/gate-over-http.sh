@@ -1,6 +1,6 @@
 #!/bin/sh
 # The same by a running `specwatch serve`: gate-over-http.sh ROUTE CANDIDATE_URL KEY, with SPECWATCH_URL and SPECWATCH_TOKEN
-# (scopes gates:read and gates:write) set. KEY names this release: asked twice, it is one gate. Needs curl.
+# (scopes gates:read and gates:write; with "promote": true in the body also bump) set. KEY names this release: asked twice, it is one gate. Needs curl.
 set -u
 deadline=$(($(date +%s) + ${GATE_SECONDS:-3600}))
 ask() {

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from monitor.cli.context import Context
     from monitor.core.gate_verdict import GateVerdict
     from monitor.probing.gate import GateStep
-    from monitor.service.gating import Sides
     from monitor.store.database import Database
 
 
@@ -102,10 +101,18 @@ def _kept(
 ) -> dict[str, Any]:
     """Measures it in its turn and shows the verdict, also where the store is lost meanwhile. Raises StoreError."""
     from monitor.core.gate import GateReason
+    from monitor.service.discovery import replicas_now
+    from monitor.service.gating import sides_of
     from monitor.service.own_gate import OwnGate
+    from monitor.service.promoting import Promoting
+    from monitor.store import migrate
 
-    sides = _sides(context, options, database)
-    gate = OwnGate(database, sides, lambda: datetime.now(UTC), lambda said: click.echo(said, err=True))
+    migrate.upgrade(database)
+    config, route = context.load_config(), context.route(options.route or "")
+    replicas = replicas_now(route) if options.promote or options.against == "production" else ()
+    sides = sides_of(database, route, options, context.prompt_sets(config), lambda: replicas)
+    promoting = Promoting(route, lambda: replicas)
+    gate = OwnGate(database, sides, promoting, lambda: datetime.now(UTC), lambda said: click.echo(said, err=True))
     try:
         verdict = asyncio.run(gate.measure(_tell))
     except UsageError as error:
@@ -123,16 +130,6 @@ def _kept(
         if document:
             show(document)
     return document
-
-
-def _sides(context: Context, options: GateOptions, database: Database) -> Sides:
-    from monitor.service.discovery import replicas_now
-    from monitor.service.gating import sides_of
-    from monitor.store import migrate
-
-    migrate.upgrade(database)
-    config, route = context.load_config(), context.route(options.route or "")
-    return sides_of(database, route, options, context.prompt_sets(config), lambda: replicas_now(route))
 
 
 def _tell(step: GateStep) -> None:

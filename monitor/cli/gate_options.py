@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.gate_report import FORMATS
-from monitor.cli.parameters import engine_option, server_url
+from monitor.cli.parameters import engine_option, server_url, words
 from monitor.config.limits import MAX_CONCURRENCY, MAX_TOKENS
 from monitor.config.units import parse_duration, parse_ratio
 from monitor.core.gate import METRICS, REFERENCES
+from monitor.core.promotion import Promotion
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,16 +47,32 @@ class GateOptions:
     source: SourceWish
     api_key_env: str | None
     prompts_dir: Path | None
+    promote: bool
+    by: str | None
+    link: str | None
 
     def __post_init__(self) -> None:
         if self.route is None and self.against in REFERENCES:
             raise click.UsageError("without ROUTE, name the server to hold the candidate against: --against URL")
         if self.prompts is not None and self.prompts < self.min_prompts:
             raise click.UsageError(f"--prompts {self.prompts} is less than the {self.min_prompts} that must be valid")
+        self._check_promotion()
         given = [name for name, default in DEFAULTS.items() if getattr(self, name) != default]
         if self.route is not None and (given or self.prompts_dir):
             name = (given or ["prompts_dir"])[0].replace("_", "-")
             raise click.UsageError(f"--{name} is for a gate without ROUTE; a route's own is in routes.yaml")
+
+    def _check_promotion(self) -> None:
+        if self.promote and self.route is None:
+            raise click.UsageError("--promote is of a route: its baselines and its bump; name ROUTE")
+        if self.promote and self.by is None:
+            raise click.UsageError("--promote is kept with who promotes: say --by NAME")
+        if not self.promote and (self.by, self.link) != (None, None):
+            raise click.UsageError("--by and --link are of a promotion: say --promote with them")
+
+    @property
+    def promotion(self) -> Promotion | None:
+        return Promotion(self.by or "", self.link) if self.promote else None
 
     def api_key(self) -> str | None:
         """Raises ConfigError for a variable that is not set."""
@@ -157,6 +174,13 @@ OPTIONS: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
         metavar="DIR",
         help="Without ROUTE: your own prompt sets, one DOMAIN.jsonl each.",
     ),
+    click.option(
+        "--promote",
+        is_flag=True,
+        help="On a pass announce the bump of ROUTE, and propose the candidate's runs as its next baselines.",
+    ),
+    click.option("--by", metavar="NAME", callback=words, help="With --promote: who is doing this."),
+    click.option("--link", metavar="URL", callback=words, help="With --promote: the pipeline or change request."),
     click.option(
         "--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True, help="How to print."
     ),

@@ -75,11 +75,14 @@ def junit(document: Mapping[str, Any]) -> str:
 
 
 def _properties(suite: ElementTree.Element, document: Mapping[str, Any]) -> None:
-    """JUnit has no word for a waiver: each is a property of the suite, and no case becomes a success by it."""
-    waivers = [_NOT_XML.sub("", waived(document, waiver)) for waiver in document.get("waivers", ())]
-    properties = ElementTree.SubElement(suite, "properties") if waivers else suite
-    for waiver in waivers:
-        ElementTree.SubElement(properties, "property", name="waiver", value=waiver)
+    """JUnit has no word for a waiver: each is a property of the suite, and no case becomes a success by it.
+
+    What was promoted is another.
+    """
+    told = [(label, text) for label, text in _facts(document) if label in ("promoted", "waiver")]
+    properties = ElementTree.SubElement(suite, "properties") if told else suite
+    for label, text in told:
+        ElementTree.SubElement(properties, "property", name=label, value=_NOT_XML.sub("", text))
 
 
 def _class_name(document: Mapping[str, Any]) -> str:
@@ -107,6 +110,7 @@ def _facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("measured", f"{valid} in {_seconds(document):.0f} s, judge version {document['judge_version']}"),
     ]
     found += [("warning", warning) for warning in document["warnings"]]
+    found += [("promoted", document["promoted"]["text"])] if document["promoted"] else []
     return found + [("waiver", waived(document, waiver)) for waiver in document.get("waivers", ())]
 
 

@@ -6,9 +6,10 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from monitor.config.replicas import replica_url
-from monitor.config.strict import Names, StrictModel, Text
+from monitor.config.strict import Line, Names, StrictModel, Switch, Text
 from monitor.config.units import Duration, Ratio
 from monitor.core.gate import MAX_DROP, REFERENCES
+from monitor.core.promotion import Promotion
 
 FEWEST_PROMPTS = 12
 
@@ -33,9 +34,27 @@ class GateRequest(StrictModel):
     prompts: Count | None = None
     min_prompts: Count = FEWEST_PROMPTS
     timeout: Duration = timedelta(minutes=15)
+    promote: Switch = False
+    by: Line | None = None
+    link: Line | None = None
 
     @model_validator(mode="after")
     def _enough_prompts(self) -> Self:
         if self.prompts is not None and self.prompts < self.min_prompts:
             raise ValueError(f"prompts {self.prompts} is less than the {self.min_prompts} of min_prompts")
         return self
+
+    @model_validator(mode="after")
+    def _promoting(self) -> Self:
+        if not self.promote and (self.by, self.link) != (None, None):
+            raise ValueError("by and link are of a promotion: send promote: true with them")
+        return self
+
+    @property
+    def promotion(self) -> Promotion | None:
+        """Raises ValueError where nobody is named: whoever takes the request names its token."""
+        if not self.promote:
+            return None
+        if self.by is None:
+            raise ValueError("by is not set")
+        return Promotion(self.by, self.link)

@@ -56,7 +56,15 @@ def _told(text: str) -> str:
     return text
 
 
+def _one_line(text: str) -> str:
+    said = " ".join(text.split())
+    if not said.isprintable():
+        raise ValueError("has a character that cannot be printed")
+    return said
+
+
 Text = Annotated[StrictStr, AfterValidator(_told)]
+Line = Annotated[Text, AfterValidator(_one_line)]
 Name = Annotated[StrictStr, AfterValidator(plain_name)]
 Names = Annotated[tuple[Text, ...], AfterValidator(at_least_one), AfterValidator(_unique)]
 Labels = Annotated[Mapping[StrictStr, StrictStr], AfterValidator(_labels)]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from monitor.core.promotion import Promotion
     from monitor.core.records import Identity
 
 EQUAL = "the identities are equal as far as the servers show; overwritten weights would not show"
@@ -107,7 +108,7 @@ class GateThresholds:
 
 @dataclass(frozen=True)
 class GateVerdict:
-    """The whole of it. `refusal`: why nothing was measured at all, where it was not.
+    """The whole of it. `refusal`: why nothing was measured at all, where it was not. `promotion`: what a pass is to do.
 
     `against`: `production`, `baseline` or `url`. A gate without domains, or with one that was not measured, is no pass.
     """
@@ -124,6 +125,7 @@ class GateVerdict:
     domains: tuple[GateDomain, ...] = ()
     refusal: tuple[GateReason, str] | None = None
     warnings: tuple[str, ...] = ()
+    promotion: Promotion | None = None
 
     @property
     def mix(self) -> Look | None:
@@ -205,6 +207,7 @@ class GateVerdict:
             "domains": [one.as_dict() for one in self.domains],
             "warnings": list(self.warnings),
             "waivers": [],
+            "promoted": None if self.promotion is None else self.promotion.pending(),
             "judge_version": GATE_VERSION,
         }
 

@@ -23,7 +23,7 @@ class Reason(enum.StrEnum):
     """Why a run was made.
 
     `confirm` also: on another replica beside a confirmation, or to see whether an ill one is well. `speedup`: a replica
-    is measured beside its plain twin, which is no run of its own.
+    is measured beside its plain twin, which is no run of its own. `gate`: a candidate was measured; it did not serve.
     """
 
     SCHEDULED = "scheduled"
@@ -32,6 +32,7 @@ class Reason(enum.StrEnum):
     MANUAL = "manual"
     ASKED = "asked"
     SPEEDUP = "speedup"
+    GATE = "gate"
 
 
 @dataclass(frozen=True)

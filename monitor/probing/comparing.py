@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from monitor.core.gate import GateReason, Look
+    from monitor.core.promotion import Promotion
     from monitor.core.records import Identity, Run, Sampling
     from monitor.probing.outcome import SourceWish
     from monitor.prompts.sets import PromptSet
@@ -50,6 +51,7 @@ class GatePlan:
     max_contamination_ratio: float = MAX_CONTAMINATION_RATIO
     max_waiting: int | None = None
     limit: int | None = None
+    promotion: Promotion | None = None
 
 
 class GateAsked(Protocol):
@@ -73,6 +75,8 @@ class GateAsked(Protocol):
     def min_prompts(self) -> int: ...
     @property
     def timeout(self) -> timedelta: ...
+    @property
+    def promotion(self) -> Promotion | None: ...
 
 
 def thresholds_of(asked: GateAsked, sets: Sequence[PromptSet], mix: Mapping[str, float]) -> GateThresholds:

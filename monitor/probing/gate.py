@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from monitor.core.format import count
 from monitor.core.gate import LOOKS, GateReason
 from monitor.core.gate_verdict import GateSide, GateVerdict, look_text
-from monitor.core.records import Identity
+from monitor.core.records import Identity, Reason
 from monitor.engines.failures import GONE
 from monitor.errors import TargetError
 from monitor.probing.client import Client
@@ -78,14 +78,15 @@ async def run_gate(
     plan: GatePlan,
     *,
     on_step: Callable[[GateStep], object] = lambda _: None,
+    on_run: Callable[[Run], object] = lambda _: None,
     clock: Clock | None = None,
 ) -> GateVerdict:
     """Measures domain after domain and stops each as soon as it is decided, and all of it at the time-out.
 
-    Whatever either side does wrong is the reason of the verdict, which is then no pass. Raises UsageError for a key or
-    CA file that cannot be used.
+    `on_run` is told of each run of the candidate. Whatever either side does wrong is the reason of the verdict, then no
+    pass. Raises UsageError for a key or CA file that cannot be used.
     """
-    gating = _Gating(candidate, reference, plan, on_step, clock or SystemClock())
+    gating = _Gating(candidate, reference, plan, on_step, on_run, clock or SystemClock())
     return await gating.verdict()
 
 
@@ -98,6 +99,7 @@ class _Gating:
         reference: Server | FindBaseline,
         plan: GatePlan,
         on_step: Callable[[GateStep], object],
+        on_run: Callable[[Run], object],
         clock: Clock,
     ) -> None:
         self._candidate = candidate
@@ -105,6 +107,7 @@ class _Gating:
         self._find = None if isinstance(reference, Server) else reference
         self._plan = plan
         self._on_step = on_step
+        self._on_run = on_run
         self._clock = clock
         self._began = clock.monotonic()
         self._runs = 0
@@ -138,6 +141,7 @@ class _Gating:
             domains=tuple(domains),
             refusal=refusal,
             warnings=tuple(self._warnings),
+            promotion=plan.promotion,
         )
 
     async def _refusal(self) -> tuple[GateReason, str] | None:
@@ -229,12 +233,15 @@ class _Gating:
                 declared_identity=server.declared,
                 max_waiting=plan.max_waiting,
                 min_prompts=plan.thresholds.min_prompts,
+                reason=Reason.GATE,
                 limit=plan.limit,
                 clock=self._clock,
             )
             if not isinstance(found, StandAside):
                 self._runs += 1
                 self._warnings.update(dict.fromkeys(f"{server.name}: {warning}" for warning in found.warnings))
+                if server is self._candidate:
+                    self._on_run(found)
                 return found
             await asyncio.sleep(BUSY_SECONDS)
 

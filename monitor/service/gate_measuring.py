@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from monitor.core.records import Run
     from monitor.probing.gate import GateStep
     from monitor.service.gating import Sides
     from monitor.store.database import Database
@@ -42,14 +43,22 @@ def open_gate(sides: Sides, now: datetime) -> dict[str, Any]:
         sampling=plan.sampling.as_dict(),
         started_at=now,
         finished_at=now,
+        promotion=plan.promotion,
     ).as_dict()
 
 
 async def unless_ended(
-    database: Database, gate_id: int, sides: Sides, on_step: Callable[[GateStep], object] = lambda _: None
+    database: Database,
+    gate_id: int,
+    sides: Sides,
+    on_run: Callable[[Run], object],
+    on_step: Callable[[GateStep], object] = lambda _: None,
 ) -> GateVerdict | None:
-    """The verdict; None when the gate was ended meanwhile: then the servers are left alone within seconds."""
-    measuring = asyncio.create_task(run_gate(*sides, on_step=on_step))
+    """The verdict; None when the gate was ended meanwhile: then the servers are left alone within seconds.
+
+    `on_run` is told of each run of the candidate.
+    """
+    measuring = asyncio.create_task(run_gate(*sides, on_step=on_step, on_run=on_run))
     watching = asyncio.create_task(_until_ended(database, gate_id))
     try:
         await asyncio.wait({measuring, watching}, return_when=asyncio.FIRST_COMPLETED)

@@ -22,6 +22,7 @@ from monitor.service.complaint import Complaint
 from monitor.service.gate_measuring import open_gate, servers_of, unless_ended
 from monitor.service.gating import sides_of
 from monitor.service.jobs import GateJob, defer_gate
+from monitor.service.promoting import Promoting
 from monitor.store import gate_requests
 from monitor.store.gate_requests import MOST_ATTEMPTS, Asked, Claim
 
@@ -65,7 +66,12 @@ class GateRunner:
         self.errors = 0
 
     def ask(self, request: GateRequest, asked: Mapping[str, Any], by: str, key: str | None) -> Asked:
-        """Keeps the gate and queues it, once per key. Raises UsageError for what no gate could do, and StoreError."""
+        """Keeps the gate and queues it, once per key. Raises UsageError for what no gate could do, and StoreError.
+
+        Who promotes, where that is not said, is `by`.
+        """
+        if request.promote and request.by is None:
+            request, asked = request.model_copy(update={"by": by}), {**asked, "by": by}
         sides = self._sides(request)
         candidate, reference, _ = sides
         against = reference if isinstance(reference, Server) else candidate
@@ -110,9 +116,11 @@ class GateRunner:
                 await self._give_up(job, GateReason.INTERRUPTED, why)
             case Claim.TAKEN:
                 logger.info("gate %s: %s is measured", job.gate_id, request.candidate)
-                verdict = await unless_ended(self._database, job.gate_id, sides)
+                route = self._routes[request.route]
+                promoting = Promoting(route, lambda: self._replicas.known(route))
+                verdict = await unless_ended(self._database, job.gate_id, sides, promoting.candidate_runs.append)
                 if verdict is not None:
-                    await self._keep(job.gate_id, verdict)
+                    await self._keep(job.gate_id, verdict, promoting)
 
     def _sides(self, request: GateRequest) -> Sides:
         """Raises UsageError, and RefusedError for a server that no gate may call."""
@@ -128,13 +136,13 @@ class GateRunner:
             if not self._gates.admits(url):
                 raise RefusedError(f"{url} is not among the hosts of gates.candidates in routes.yaml; add it there")
 
-    async def _keep(self, gate_id: int, verdict: GateVerdict) -> None:
+    async def _keep(self, gate_id: int, verdict: GateVerdict, promoting: Promoting) -> None:
         """However long the database takes to come back. Raises StoreError after STORE_PATIENCE."""
         deadline = self._now() + STORE_PATIENCE
         waiting = Complaint(logger, f"the verdict of gate {gate_id} waits for the database", f"gate {gate_id} is kept")
         while True:
             try:
-                await asyncio.to_thread(self._finish, gate_id, verdict)
+                await asyncio.to_thread(self._finish, gate_id, verdict, promoting)
             except StoreError as error:
                 if self._now() > deadline:
                     raise
@@ -157,9 +165,9 @@ class GateRunner:
         with self._database.transaction() as connection:
             return gate_requests.claim(connection, gate_id, servers_of(sides), self._now())
 
-    def _finish(self, gate_id: int, verdict: GateVerdict) -> None:
+    def _finish(self, gate_id: int, verdict: GateVerdict, promoting: Promoting) -> None:
         with self._database.transaction() as connection:
-            gate_requests.finish(connection, gate_id, verdict.as_dict(), verdict.finished_at)
+            promoting.finish(connection, gate_id, verdict, self._now())
 
     def _end_early(self, gate_id: int, reason: GateReason, why: str) -> None:
         with self._database.transaction() as connection:

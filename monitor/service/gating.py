@@ -68,6 +68,7 @@ def _plan_of(route: Route, asked: GateAsked, sets: Mapping[str, PromptSet], kind
         max_contamination_ratio=route.max_contamination,
         max_waiting=route.max_waiting,
         limit=asked.prompts,
+        promotion=asked.promotion,
     )
 
 

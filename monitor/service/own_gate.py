@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from monitor.core.gate_verdict import GateVerdict
     from monitor.probing.gate import GateStep
     from monitor.service.gating import Sides
+    from monitor.service.promoting import Promoting
     from monitor.store.database import Database
 
 
@@ -33,10 +34,16 @@ class OwnGate:
     """Kept from its beginning, under `id`. `tell` hears in a sentence what it waits for. Raises StoreError."""
 
     def __init__(
-        self, database: Database, sides: Sides, now: Callable[[], datetime], tell: Callable[[str], object]
+        self,
+        database: Database,
+        sides: Sides,
+        promoting: Promoting,
+        now: Callable[[], datetime],
+        tell: Callable[[str], object],
     ) -> None:
         self._database = database
         self._sides = sides
+        self._promoting = promoting
         self._servers = servers_of(sides)
         self._limit = sides[2].thresholds.timeout_seconds
         self._now = now
@@ -48,18 +55,16 @@ class OwnGate:
         """None when it ended without: it was cancelled, or had no turn within its time-out. Raises StoreError."""
         if not await self._has_its_turn():
             return None
-        return await unless_ended(self._database, self.id, self._sides, on_step)
+        return await unless_ended(self._database, self.id, self._sides, self._promoting.candidate_runs.append, on_step)
 
     def keep(self, verdict: GateVerdict | None) -> dict[str, Any]:
         """The document that stands: this verdict's, or that of what ended the gate before. Raises StoreError."""
         with self._database.transaction() as connection:
-            stands = verdict is not None and gate_requests.finish(
-                connection, self.id, verdict.as_dict(), verdict.finished_at
-            )
+            stands = verdict is not None and self._promoting.finish(connection, self.id, verdict, self._now())
             kept = get_gate(connection, self.id)
         assert kept is not None, "gates are never removed"
         if verdict is not None and stands:
-            return {**verdict.as_dict(), "waivers": kept["waivers"]}
+            return {**verdict.as_dict(), **{name: kept[name] for name in ("waivers", "promoted")}}
         return {name: value for name, value in kept.items() if name not in ("id", "status")}
 
     def give_up(self, reason: GateReason, why: str) -> None:

@@ -12,7 +12,7 @@ from monitor.core.records import Identity
 from monitor.core.statistics import BaselineValues, baseline_values, geometric_mean
 from monitor.errors import UsageError
 from monitor.store.runs import candidate, comparability
-from monitor.store.schema import baseline_approvals, baselines, identities, runs, samples, verdicts
+from monitor.store.schema import SERVING, baseline_approvals, baselines, identities, runs, samples, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,7 +162,7 @@ def first_valid_runs(connection: Connection, like_run: int, count: int) -> list[
 
 def last_valid_runs(connection: Connection, route: str, domain: str, count: int) -> list[int]:
     """Ids of the last `count` valid runs comparable with the newest one, oldest first."""
-    statement = select(runs.c.id).where(runs.c.route == route, runs.c.domain == domain, runs.c.valid)
+    statement = select(runs.c.id).where(runs.c.route == route, runs.c.domain == domain, runs.c.valid, SERVING)
     newest = connection.execute(statement.order_by(runs.c.id.desc()).limit(1)).scalar_one_or_none()
     if newest is None:
         return []
@@ -188,7 +188,9 @@ def _comparable_runs(
     connection: Connection, like_run: int, such: ColumnElement[bool], order: ColumnElement[Any], count: int
 ) -> list[int]:
     like = connection.execute(select(runs).where(runs.c.id == like_run)).one()
-    statement = select(runs.c.id).where(runs.c.valid, *_comparable_with(runs, like), such).order_by(order).limit(count)
+    statement = (
+        select(runs.c.id).where(runs.c.valid, SERVING, *_comparable_with(runs, like), such).order_by(order).limit(count)
+    )
     return sorted(connection.execute(statement).scalars())
 
 

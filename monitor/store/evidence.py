@@ -17,7 +17,7 @@ from monitor.core.outputs import changes
 from monitor.core.records import Counts, Identity, Sample, Source
 from monitor.store.baselines import outputs_of, reference_by_id
 from monitor.store.replicas import RECENT, replica_difference
-from monitor.store.schema import baselines, identities, organic, runs, samples
+from monitor.store.schema import SERVING, baselines, identities, organic, runs, samples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -182,7 +182,7 @@ def _recent(connection: Connection, run: Row[Any]) -> tuple[PastRun, ...]:
     wanted = (c.id, c.replica, c.finished_at, c.acceptance_length, c.change, c.sampling, c.regime)
     statement = (
         select(*wanted)
-        .where(c.route == run.route, c.domain == run.domain, c.id <= run.id, c.valid)
+        .where(c.route == run.route, c.domain == run.domain, c.id <= run.id, c.valid, SERVING)
         .where(c.source == run.source, c.k.is_not_distinct_from(run.k), c.prompt_set_hash == run.prompt_set_hash)
         .where(c.concurrency == run.concurrency, c.acceptance_length.is_not(None))
         .order_by(c.id.desc())

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import select
+from sqlalchemy import cast, select, update
+from sqlalchemy.dialects.postgresql import JSONB
 
 from monitor.store.schema import gates
 from monitor.store.waivers import waivers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy import Connection, Row
+
+
+def set_promoted(connection: Connection, gate_id: int, promoted: Mapping[str, Any]) -> None:
+    """Writes into the gate's document what became of its promotion."""
+    told = cast({"promoted": dict(promoted)}, JSONB)
+    connection.execute(update(gates).where(gates.c.id == gate_id).values(document=gates.c.document.concat(told)))
 
 
 def list_gates(connection: Connection, route: str | None = None, limit: int = 20) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from monitor.core.records import Identity
-from monitor.store.schema import bumps, identities, runs
+from monitor.store.schema import SERVING, bumps, identities, runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ def last_identity(connection: Connection, route: str, replica: str | None) -> tu
     statement = (
         select(identities.c.id, identities.c.document)
         .join(runs, runs.c.identity_id == identities.c.id)
-        .where(runs.c.route == route, runs.c.prompts_valid > 0)
+        .where(runs.c.route == route, runs.c.prompts_valid > 0, SERVING)
         .order_by(runs.c.id.desc())
         .limit(REMEMBERED_RUNS)
     )

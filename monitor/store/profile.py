@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from monitor.exchange.profile import PooledRun
-from monitor.store.schema import identities, runs
+from monitor.store.schema import SERVING, identities, runs
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,7 +35,7 @@ def profile_runs(
 ) -> ProfileRuns | None:
     """The route's valid runs in the window that may be pooled with its latest; None when there is none with steps."""
     c = runs.c
-    asked = [c.route == route, c.valid, c.steps > 0]
+    asked = [c.route == route, c.valid, c.steps > 0, SERVING]
     asked += [c.domain == domain] if domain is not None else []
     asked += [c.started_at >= since] if since is not None else []
     asked += [c.started_at < until] if until is not None else []

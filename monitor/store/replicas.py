@@ -11,7 +11,7 @@ from monitor.core.figures import metric_values
 from monitor.core.records import Counts, Sample, Source
 from monitor.core.replicas import ReplicaDifference, ReplicaRun, differing_replica
 from monitor.store.runs import comparability
-from monitor.store.schema import runs, samples
+from monitor.store.schema import SERVING, runs, samples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ def replica_difference(
     """
     statement = (
         select(runs)
-        .where(runs.c.route == route, runs.c.domain == domain, runs.c.valid)
+        .where(runs.c.route == route, runs.c.domain == domain, runs.c.valid, SERVING)
         .order_by(runs.c.id.desc())
         .limit(LATEST_RUNS)
     )

@@ -125,6 +125,8 @@ runs = Table(
         nullable=False,
     ),
 )
+SERVING = runs.c.reason != "gate"
+"""Runs of what served the route: the candidate of a gate, whose runs are kept where it was promoted, did not yet."""
 HISTORY_COLUMNS = (
     "id",
     "domain",

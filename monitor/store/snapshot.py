@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import and_
+
 from monitor.store.incidents import is_broken, list_incidents
 from monitor.store.newest import newest
 from monitor.store.outbox import oldest_waiting, outbox_counts
 from monitor.store.runs import run_document
-from monitor.store.schema import runs
+from monitor.store.schema import SERVING, runs
 from monitor.store.speedups import newest_speedups
 from monitor.store.verdicts import verdicts_of
 
@@ -71,4 +73,4 @@ def snapshot(connection: Connection) -> Snapshot:
 
 def latest_statement(valid: bool) -> Select[Any]:
     """Guarantee: a few index entries per route and domain (its plan is tested), however many runs are stored."""
-    return newest(runs, runs.c.valid if valid else ~runs.c.valid)
+    return newest(runs, and_(runs.c.valid if valid else ~runs.c.valid, SERVING))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import literal, select, true
+from sqlalchemy import and_, literal, select, true
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -13,7 +13,7 @@ from monitor.core.losing import Measurement
 from monitor.core.speedup import modelled
 from monitor.store.newest import newest
 from monitor.store.runs import run_document
-from monitor.store.schema import identities, runs, speedups
+from monitor.store.schema import SERVING, identities, runs, speedups
 from monitor.store.sweeps import list_sweeps
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _with_modelled(connection: Connection, measured: list[dict[str, Any]]) -> li
     if not sweeps:
         return measured
     known = {(one["route"], one["domain"]) for one in measured}
-    rows = list(connection.execute(newest(runs, runs.c.valid)))
+    rows = list(connection.execute(newest(runs, and_(runs.c.valid, SERVING))))
     chosen = select(identities.c.id, identities.c.document).where(identities.c.id.in_({r.identity_id for r in rows}))
     by_id = {row.id: row.document for row in connection.execute(chosen)}
     models = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import ARRAY, Text, cast, func, select, true
 
 from monitor.core.stale import Measured
-from monitor.store.schema import runs
+from monitor.store.schema import SERVING, runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,8 @@ def last_finished(
     )
     newest = (
         select(runs.c.finished_at)
-        .where(runs.c.route == asked.c.route, runs.c.domain == asked.c.domain, runs.c.valid if valid_only else true())
+        .where(runs.c.route == asked.c.route, runs.c.domain == asked.c.domain, SERVING)
+        .where(runs.c.valid if valid_only else true())
         .order_by(runs.c.id.desc())
         .limit(1)
         .scalar_subquery()
@@ -46,7 +47,7 @@ def last_finished(
 
 def measured(connection: Connection, route: str, domain: str) -> Measured:
     """Guarantee: a few index entries, and those of the invalid runs since the last valid one."""
-    own = (runs.c.route == route, runs.c.domain == domain)
+    own = (runs.c.route == route, runs.c.domain == domain, SERVING)
     ends = select(runs.c.id, runs.c.finished_at).where(*own)
     valid = connection.execute(ends.where(runs.c.valid).order_by(runs.c.id.desc()).limit(1)).one_or_none()
     if valid is not None:

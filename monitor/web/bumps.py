@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from pydantic import AfterValidator, ValidationError
+from pydantic import ValidationError
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from monitor.config.strict import StrictModel, Text
+from monitor.config.strict import Line, StrictModel
 from monitor.core.bumps import Announced
 from monitor.errors import StoreError
 from monitor.store.bumps import list_bumps
@@ -30,16 +30,6 @@ if TYPE_CHECKING:
 PATH = "/api/v1/bumps"
 LARGEST_BODY = 64 * 1024
 LISTED = 50
-
-
-def _one_line(text: str) -> str:
-    said = " ".join(text.split())
-    if not said.isprintable():
-        raise ValueError("has a character that cannot be printed")
-    return said
-
-
-Line = Annotated[Text, AfterValidator(_one_line)]
 
 
 class BumpRequest(StrictModel):

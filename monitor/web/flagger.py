@@ -47,7 +47,7 @@ def flagger_api(database: Database, tokens: Sequence[ApiToken], ask: Ask) -> lis
             said = f"without {', '.join(missing or ['metadata'])} this is no web hook of Flagger's"
             return problem(400, f"{said}; its metadata has route and candidate")
         key = "flagger {namespace}/{name} {checksum}".format(**sent)
-        return await gate_of(database, ask, _options(metadata), token.name, key)
+        return await gate_of(database, ask, _options(metadata), token, key)
 
     async def advance(request: Request) -> Response:
         found = await gate(request)
@@ -65,11 +65,13 @@ def flagger_api(database: Database, tokens: Sequence[ApiToken], ask: Ask) -> lis
 
 
 def _options(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Flagger's metadata are texts: numbers and lists are read from them."""
+    """Flagger's metadata are texts: numbers, lists and yes or no are read from them."""
     asked = dict(metadata)
     for name in ("prompts", "min_prompts"):
         if isinstance(text := asked.get(name), str) and text.isdecimal():
             asked[name] = int(text[:9])
+    if (text := asked.get("promote")) in ("true", "false"):
+        asked["promote"] = text == "true"
     if isinstance(domains := asked.get("domains"), str):
         asked["domains"] = [domain.strip() for domain in domains.split(",")]
     return asked

@@ -15,7 +15,7 @@ from monitor.core.gate_status import OPEN
 from monitor.errors import RefusedError, StoreError, UsageError
 from monitor.store import gate_requests
 from monitor.store.gates import get_gate, list_gates
-from monitor.web.tokens import authorised, problem
+from monitor.web.tokens import authorised, lacking, problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +43,7 @@ def gate_api(database: Database, tokens: Sequence[ApiToken], ask: Ask, now: Call
         if isinstance(token, Response):
             return token
         body = await body_of(request)
-        return body if isinstance(body, Response) else await asked(database, ask, body, token.name, key_of(request))
+        return body if isinstance(body, Response) else await asked(database, ask, body, token, key_of(request))
 
     async def one(request: Request) -> Response:
         token = authorised(request, tokens, "gates:read")
@@ -89,9 +89,9 @@ def key_of(request: Request) -> str | None:
     return request.headers.get("idempotency-key", "").strip()[: LONGEST_KEY + 1] or None
 
 
-async def asked(database: Database, ask: Ask, body: Mapping[str, Any], by: str, key: str | None) -> Response:
+async def asked(database: Database, ask: Ask, body: Mapping[str, Any], token: ApiToken, key: str | None) -> Response:
     """202 with the gate while it has no verdict, 200 when the key's has; 4xx says what is wrong with the body."""
-    found = await gate_of(database, ask, body, by, key)
+    found = await gate_of(database, ask, body, token, key)
     if isinstance(found, Response):
         return found
     status = 202 if found["status"] in OPEN else 200
@@ -99,14 +99,16 @@ async def asked(database: Database, ask: Ask, body: Mapping[str, Any], by: str, 
 
 
 async def gate_of(
-    database: Database, ask: Ask, body: Mapping[str, Any], by: str, key: str | None
+    database: Database, ask: Ask, body: Mapping[str, Any], token: ApiToken, key: str | None
 ) -> dict[str, Any] | Response:
     """The document of the gate that this asks for, new or the key's own, or the answer that refuses it."""
     if key is not None and len(key) > LONGEST_KEY:
         return problem(400, f"the Idempotency-Key is longer than {LONGEST_KEY} characters")
     try:
         request = GateRequest.model_validate(body)
-        found = await asyncio.to_thread(ask, request, body, by, key)
+        if request.promote and "bump" not in token.scopes:
+            return lacking(token, "bump")
+        found = await asyncio.to_thread(ask, request, body, token.name, key)
         if not found.same:
             told = f"the Idempotency-Key {key!r} stands for gate {found.id}, of which something else was asked"
             return problem(422, f"{told}; send another key for another gate")

@@ -38,10 +38,13 @@ def authorised(request: Request, tokens: Sequence[ApiToken], scope: Scope) -> Ap
     if not found:
         said = f"this token is none of api_tokens in routes.yaml; one with the scope {scope} is needed"
         return problem(401, said, **{"WWW-Authenticate": 'Bearer error="invalid_token"'})
-    if scope not in found[0].scopes:
-        has = ", ".join(found[0].scopes)
-        return problem(403, f"token {found[0].name} lacks the scope {scope}, it has {has}; add it under api_tokens")
-    return found[0]
+    return found[0] if scope in found[0].scopes else lacking(found[0], scope)
+
+
+def lacking(token: ApiToken, scope: Scope) -> JSONResponse:
+    """The answer to a token that may not ask for this."""
+    has = ", ".join(token.scopes)
+    return problem(403, f"token {token.name} lacks the scope {scope}, it has {has}; add it under api_tokens")
 
 
 def problem(status: int, error: str, **headers: str) -> JSONResponse:

@@ -34,6 +34,7 @@ def production() -> Iterator[str]:
 async def bed(database: Database, production: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bed]:
     monkeypatch.setenv("CI_TOKEN", "s3cret")
     monkeypatch.setenv("READ_TOKEN", "r3ad")
+    monkeypatch.setenv("RELEASE_TOKEN", "pr0mote")
     found = Bed(database, make_route(replicas=[production], domains=["math"], model=None, max_tokens=48, concurrency=8))
     async with found.client:
         yield found

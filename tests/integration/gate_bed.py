@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 CI = ApiToken.model_validate({"name": "ci", "token": {"env": "CI_TOKEN"}, "scopes": ["gates:read", "gates:write"]})
 READER = ApiToken.model_validate({"name": "page", "token": {"env": "READ_TOKEN"}, "scopes": ["gates:read"]})
+RELEASE = ApiToken.model_validate(
+    {"name": "release", "token": {"env": "RELEASE_TOKEN"}, "scopes": ["gates:read", "gates:write", "bump"]}
+)
 BEARER = {"Authorization": "Bearer s3cret"}
 SETS = load_prompt_sets(bundled_directory())
 WORSE = Drafter(name="worse", default_acceptance=(0.5, 0.5, 0.5, 0.5))
@@ -39,8 +42,8 @@ class Bed:
         self.database = database
         self.runner = GateRunner(database, [route], SETS, Replicas([route]), lambda: START, gates)
         api = [
-            *gate_api(database, [CI, READER], self.runner.ask, lambda: START),
-            *flagger_api(database, [CI, READER], self.runner.ask),
+            *gate_api(database, [CI, READER, RELEASE], self.runner.ask, lambda: START),
+            *flagger_api(database, [CI, READER, RELEASE], self.runner.ask),
         ]
         self.app = build_app(database, list, dict, [route], api)
         transport = httpx.ASGITransport(self.app)
