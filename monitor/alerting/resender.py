@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from monitor.alerting.posting import Failure
-from monitor.alerting.receivers import RESEND_EVERY_SECONDS, AlertmanagerReceiver
+from monitor.alerting.receivers import AlertmanagerReceiver
 from monitor.core.tally import Tally
-from monitor.errors import StoreError
 from monitor.store import outbox
 
 if TYPE_CHECKING:
@@ -34,21 +32,19 @@ RESOLVED_FOR = timedelta(minutes=15)
 
 
 class Resender:
-    """Sends again while `leads()` says so, so that of several processes one does; `run` until cancelled."""
+    """Sends again; of several processes one does."""
 
     def __init__(
         self,
         database: Database,
         receivers: Mapping[str, Receiver],
         now: Callable[[], datetime],
-        leads: Callable[[], bool] = lambda: True,
         watch: PeerWatch | None = None,
     ) -> None:
         """Without `watch` nobody is told of peers that take nothing."""
         self._database = database
         self._alertmanagers = {n: r for n, r in receivers.items() if isinstance(r, AlertmanagerReceiver)}
         self._now = now
-        self._leads = leads
         self._watch = watch
 
     @property
@@ -59,14 +55,6 @@ class Resender:
     @property
     def peer_failures(self) -> Tally:
         return _of_all(receiver.peers.failures for receiver in self._alertmanagers.values())
-
-    async def run(self, every_seconds: float = RESEND_EVERY_SECONDS) -> None:
-        """A database that is away is the business of others to tell; the next round finds it again."""
-        while True:
-            await asyncio.sleep(every_seconds)
-            if self._leads():
-                with suppress(StoreError):
-                    await self.send_again()
 
     async def send_again(self) -> None:
         """One round over every Alertmanager; what fails is logged, and sent in the next round.

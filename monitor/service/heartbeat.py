@@ -28,42 +28,24 @@ TIMEOUT_SECONDS = 10.0
 
 
 class HeartbeatCaller:
-    """Calls while `leads()` says so, so that of several processes one does; `run` until cancelled.
+    """Calls where a heartbeat is configured; of several processes one does.
 
     `calls`: how many arrived. `trouble`: why the last one was withheld or did not arrive, None when it did.
     """
 
-    def __init__(
-        self, database: Database, config: Config, now: Callable[[], datetime], leads: Callable[[], bool]
-    ) -> None:
+    def __init__(self, database: Database, config: Config, now: Callable[[], datetime]) -> None:
         self._database = database
         self._config = config
         self._now = now
-        self._leads = leads
-        self._watched_since: datetime | None = None
         self.calls = 0
         self.trouble: str | None = None
         self._withheld = Complaint(logger, "the heartbeat is withheld", "the heartbeat is called again")
         self._unheard = Complaint(logger, "the heartbeat does not arrive", "the heartbeat arrives again")
 
-    async def run(self) -> None:
-        """Nothing to do where none is configured; then it waits to be cancelled."""
-        heartbeat = self._config.alerting.heartbeat
-        if heartbeat is None:
-            await asyncio.Event().wait()
-            return
-        while True:
-            if self._leads():
-                await self.beat()
-            else:
-                self._watched_since = self.trouble = None
-            await asyncio.sleep(heartbeat.every.total_seconds())
-
-    async def beat(self) -> bool:
+    async def beat(self, watched_since: datetime) -> bool:
         """One call, unless something is wrong; whether it arrived."""
-        self._watched_since = self._watched_since or self._now()
         try:
-            reason = await asyncio.to_thread(self._why_not, self._watched_since)
+            reason = await asyncio.to_thread(self._why_not, watched_since)
         except StoreError as error:
             reason = str(error)
         if reason is not None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from monitor.alerting.receivers import receivers_for
 from monitor.alerting.reminder import reminder_event
 from monitor.core import incidents as life
-from monitor.errors import StoreError
 from monitor.store import incidents, outbox, verdicts
 from monitor.store.acts import acts_of
 
@@ -26,7 +23,7 @@ LOOK_EVERY_SECONDS = 15.0
 
 
 class Reminding:
-    """Looks for what is to be told again while `leads()` says so; `run` until cancelled.
+    """Looks for what is to be told again.
 
     Guarantee: one reminder per incident and period, whatever restarts and however many look: each looks at an incident
     with its row locked, and sees what another before it told.
@@ -37,21 +34,11 @@ class Reminding:
         database: Database,
         config: Config,
         now: Callable[[], datetime],
-        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self._database = database
         self._alerting = config.alerting
         self._routes = {route.name: route for route in config.routes}
         self._now = now
-        self._leads = leads
-
-    async def run(self, every_seconds: float = LOOK_EVERY_SECONDS) -> None:
-        """A database that is away is the business of others to tell; the next round finds it again."""
-        while True:
-            await asyncio.sleep(every_seconds)
-            if self._leads():
-                with suppress(StoreError):
-                    await asyncio.to_thread(self.remind)
 
     def remind(self) -> list[int]:
         """Queues what is due now; returns the ids of the incidents that are told again."""

@@ -17,13 +17,14 @@ from procrastinate.exceptions import ConnectorException
 
 from monitor.alerting.dead_letters import DeadLetters
 from monitor.alerting.peer_watch import PeerWatch
-from monitor.alerting.receivers import build_receivers, receivers_for
+from monitor.alerting.receivers import RESEND_EVERY_SECONDS, build_receivers, receivers_for
 from monitor.alerting.resender import Resender
 from monitor.alerting.sender import Sender
 from monitor.config.load import check_secrets
 from monitor.core.address import is_loopback
 from monitor.core.format import count
 from monitor.errors import StoreError, UsageError
+from monitor.service import reminding, stale
 from monitor.service.budget import workers_for
 from monitor.service.bumps import announce
 from monitor.service.complaint import Complaint
@@ -35,6 +36,7 @@ from monitor.service.prober import Prober
 from monitor.service.recording import Recorder
 from monitor.service.reminding import Reminding
 from monitor.service.removed import close_removed
+from monitor.service.rounds import Rounds, in_thread
 from monitor.service.scheduler import Scheduler
 from monitor.service.stale import StaleWatch
 from monitor.service.telling import RunLog
@@ -46,7 +48,7 @@ from monitor.web.flagger import flagger_api
 from monitor.web.gates import gate_api
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from monitor.alerting.receivers import Receiver
     from monitor.config.load import Config
@@ -113,16 +115,15 @@ class Service:
         self.dead_letters = DeadLetters(config.alerting, config.routes)
         self.sender = Sender(database, receivers, now, config.alerting.maintenance, self.dead_letters)
         self.scheduler = Scheduler(database, config.routes, now, replicas)
-        watch = PeerWatch(config.alerting, config.routes)
-        self.resender = Resender(database, receivers, now, lambda: self.scheduler.leads, watch)
-        self.heartbeat = HeartbeatCaller(database, config, now, lambda: self.scheduler.leads)
-        self.reminding = Reminding(database, config, now, lambda: self.scheduler.leads)
+        self.resender = Resender(database, receivers, now, PeerWatch(config.alerting, config.routes))
+        self.heartbeat = HeartbeatCaller(database, config, now)
+        self.reminding = Reminding(database, config, now)
         prober = Prober(database, self.recorder, prompt_sets, on_recorded=self._recorded, now=now, replicas=replicas)
         concurrency = workers or workers_for(replicas.number())
         self.gates = GateRunner(database, config.routes, prompt_sets, replicas, now, config.gates)
         self.worker = Worker(database, prober, self.gates, concurrency=concurrency, grace_seconds=grace_seconds)
-        self.passive = PassiveReading(database, config.routes, now, lambda: self.scheduler.leads, replicas=replicas)
-        self.stale = StaleWatch(database, config, now, lambda: self.scheduler.leads)
+        self.passive = PassiveReading(database, config.routes, now, self._leads, replicas=replicas)
+        self.stale = StaleWatch(database, config, now)
         self.stopping = asyncio.Event()
         self._measured = asyncio.Event()
         self._news = asyncio.Event()
@@ -147,21 +148,18 @@ class Service:
                 await asyncio.to_thread(self._on_started, listener.getsockname()[:2])
             self._warn_of_any_candidate()
             server = self._web_server()
+            rounds = {name: asyncio.create_task(one.run()) for name, one in self._rounds().items()}
             parts = {
+                **rounds,
                 "scheduler": asyncio.create_task(self.scheduler.run()),
                 "worker": asyncio.create_task(self.worker.run()),
                 "passive reader": asyncio.create_task(self.passive.run()),
                 "sender": asyncio.create_task(self._send()),
-                "stale watch": asyncio.create_task(self.stale.run()),
-                "resender": asyncio.create_task(self.resender.run()),
-                "heartbeat": asyncio.create_task(self.heartbeat.run()),
-                "reminder": asyncio.create_task(self.reminding.run()),
-                "bumps": asyncio.create_task(self._tell_overdue()),
                 "keeper": asyncio.create_task(self._keep_alive()),
                 "web": asyncio.create_task(server.serve(sockets=[listener])),
             }
             await self._wait(parts)
-            await self._end(parts, server)
+            await self._end(parts, rounds, server)
         _raise_first(parts.values())
 
     async def _wait(self, parts: Mapping[str, asyncio.Task[None]]) -> None:
@@ -175,20 +173,36 @@ class Service:
         logger.info("stopping: running probes finish or go back to the queue")
         self.stop()
 
-    async def _end(self, parts: Mapping[str, asyncio.Task[None]], server: uvicorn.Server) -> None:
-        parts["scheduler"].cancel()
-        parts["passive reader"].cancel()
-        parts["stale watch"].cancel()
+    def _rounds(self) -> dict[str, Rounds]:
+        """What the process that leads does again and again, beside scheduling."""
+        work: dict[str, tuple[Callable[[datetime], Awaitable[object]], float]] = {
+            "stale watch": (in_thread(self.stale.look), stale.LOOK_EVERY_SECONDS),
+            "resender": (lambda _: self.resender.send_again(), RESEND_EVERY_SECONDS),
+            "reminder": (in_thread(lambda _: self.reminding.remind()), reminding.LOOK_EVERY_SECONDS),
+            "bumps": (in_thread(lambda _: self._tell_overdue()), LOOK_FOR_OVERDUE_EVERY_SECONDS),
+        }
+        heartbeat = self.config.alerting.heartbeat
+        if heartbeat is not None:
+            work["heartbeat"] = (self.heartbeat.beat, heartbeat.every.total_seconds())
+        return {name: Rounds(one, every, self._leads, now) for name, (one, every) in work.items()}
+
+    def _leads(self) -> bool:
+        return self.scheduler.leads
+
+    async def _end(
+        self,
+        parts: Mapping[str, asyncio.Task[None]],
+        rounds: Mapping[str, asyncio.Task[None]],
+        server: uvicorn.Server,
+    ) -> None:
+        for part in (parts["scheduler"], parts["passive reader"], *rounds.values()):
+            part.cancel()
         self.worker.stop()
         await asyncio.wait([parts["scheduler"], parts["passive reader"], parts["worker"]])
         self._measured.set()
         self._news.set()
         await asyncio.wait([parts["sender"]], timeout=SEND_LAST_SECONDS)
         parts["sender"].cancel()
-        parts["resender"].cancel()
-        parts["heartbeat"].cancel()
-        parts["reminder"].cancel()
-        parts["bumps"].cancel()
         parts["keeper"].cancel()
         server.should_exit = True
         await asyncio.wait(parts.values())
@@ -219,7 +233,7 @@ class Service:
                 self._counted,
                 self.config.routes,
                 api,
-                heartbeat=lambda: self.heartbeat.trouble,
+                heartbeat=lambda: self.heartbeat.trouble if self._leads() else None,
                 receivers=tuple(self.sender.receivers),
             ),
             log_level="warning",
@@ -283,18 +297,8 @@ class Service:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), SEND_EVERY_SECONDS)
 
-    async def _tell_overdue(self) -> None:
-        """Bumps whose probes did not come in time are told of all the same, by the process that leads.
-
-        So are gates over whose command died.
-        """
-        while True:
-            await asyncio.sleep(LOOK_FOR_OVERDUE_EVERY_SECONDS)
-            if self.scheduler.leads:
-                with contextlib.suppress(StoreError):  # told by others; the next round finds it again
-                    await asyncio.to_thread(self._tell_overdue_now)
-
-    def _tell_overdue_now(self) -> None:
+    def _tell_overdue(self) -> None:
+        """Bumps whose probes did not come in time are told of all the same; so are gates over whose command died."""
         with self.database.transaction() as connection:
             self.recorder.tell_overdue(connection, now())
             gate_requests.end_left_behind(connection, now())

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from monitor.alerting.receivers import receivers_for
 from monitor.alerting.stale import measured_event, stale_event
 from monitor.core.incidents import IncidentState, Transition
 from monitor.core.stale import Measured, on_measured, on_stale, stale_since
-from monitor.errors import StoreError
 from monitor.store import incidents, outbox, slots
 from monitor.store.stale import last_finished, measured
 
@@ -33,27 +30,12 @@ LOOK_EVERY_SECONDS = 60.0
 
 
 class StaleWatch:
-    """Looks while `leads()` says so, so that of several processes one does; `run` until cancelled."""
+    """Looks for routes that are not measured; of several processes one does."""
 
-    def __init__(
-        self, database: Database, config: Config, now: Callable[[], datetime], leads: Callable[[], bool]
-    ) -> None:
+    def __init__(self, database: Database, config: Config, now: Callable[[], datetime]) -> None:
         self._database = database
         self._config = config
         self._now = now
-        self._leads = leads
-        self._since: datetime | None = None
-
-    async def run(self, every_seconds: float = LOOK_EVERY_SECONDS) -> None:
-        """A database that is away is the business of others to tell: nothing is measured then, and nothing said."""
-        while True:
-            if not self._leads():
-                self._since = None
-            else:
-                self._since = self._since or self._now()
-                with suppress(StoreError):
-                    await asyncio.to_thread(self.look, self._since)
-            await asyncio.sleep(every_seconds)
 
     def look(self, watched_since: datetime) -> None:
         """Opens the incident of every route that is not measured, each in a transaction of its own."""

@@ -63,11 +63,11 @@ class Watch:
         config = make_config(
             make_route(domains=["coding"]), alerting=make_alerting(heartbeat={"url": {"env": "HEARTBEAT_URL"}})
         )
-        self.caller = HeartbeatCaller(database, config, lambda: self.now, lambda: True)
+        self.caller = HeartbeatCaller(database, config, lambda: self.now)
 
     async def beats(self, after: timedelta) -> bool:
         self.now = START + after
-        return await self.caller.beat()
+        return await self.caller.beat(START)
 
 
 @pytest.fixture

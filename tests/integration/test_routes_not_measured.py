@@ -44,7 +44,7 @@ class Watched:
     def look(self, at: datetime, watched_since: datetime = LONG_AGO, config: Any = CODING) -> list[dict[str, Any]]:
         """Incidents after the look, newest first."""
         self.now = at
-        StaleWatch(self.database, config, lambda: self.now, lambda: True).look(watched_since)
+        StaleWatch(self.database, config, lambda: self.now).look(watched_since)
         return self.incidents()
 
     def incidents(self) -> list[dict[str, Any]]:
