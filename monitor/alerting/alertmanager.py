@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.document import note_about
 from monitor.core.incidents import SEVERITIES, Transition
 
 if TYPE_CHECKING:
@@ -51,9 +52,10 @@ def webhook_body(
 def webhook_note(receiver: str, document: Mapping[str, Any], external_url: str | None) -> dict[str, Any]:
     """The same body with no alert in it and the status `note`: what loops over alerts does nothing."""
     labels = {**document["labels"], "route": document["route"]}
+    kind, number = note_about(document)
     return {
         "version": "4",
-        "groupKey": f"specwatch/{document['route']}/bump/{document['bump_id']}",
+        "groupKey": f"specwatch/{document['route']}/{kind}/{number}",
         "truncatedAlerts": 0,
         "status": document["transition"],
         "receiver": receiver,
@@ -62,7 +64,7 @@ def webhook_note(receiver: str, document: Mapping[str, Any], external_url: str |
         "commonAnnotations": {"summary": document["summary"], "description": document["text"]},
         "externalURL": external_url or "",
         "alerts": [],
-        "bump": dict(document),
+        kind: dict(document),
     }
 
 

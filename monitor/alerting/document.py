@@ -77,6 +77,12 @@ def head_of_receiver(
     return {**common, "kind": kind, "rule": kind, "domain": receiver}
 
 
+def note_about(document: Mapping[str, Any]) -> tuple[str, int]:
+    """What a note is about, by kind and number: it is of no incident."""
+    kind = "silence" if "silence_id" in document else "bump"
+    return kind, document[f"{kind}_id"]
+
+
 def with_text(document: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:
     """The document with its text: the summary, then these lines."""
     return {**document, "text": "\n".join([document["summary"], *lines])}

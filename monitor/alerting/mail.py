@@ -10,6 +10,7 @@ from email.utils import format_datetime, parseaddr
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.document import note_about
 from monitor.alerting.layout import links
 from monitor.alerting.posting import Arrival, Failure, Why, cause
 from monitor.core.incidents import Transition
@@ -24,7 +25,7 @@ PERMANENT = 500
 def made_message(
     sender: str, to: Sequence[str], key: str, incident_id: int, document: Mapping[str, Any]
 ) -> EmailMessage:
-    """Text and HTML; one thread per incident, its opening first, or per bump. A repeat has the same Message-ID."""
+    """Text and HTML; one thread per incident, bump or silence, its opening first. A repeat has the same Message-ID."""
     domain = parseaddr(sender)[1].rpartition("@")[2]
     opened_at = datetime.fromisoformat(document["opened_at"])
     message = EmailMessage()
@@ -32,7 +33,8 @@ def made_message(
     message["Subject"] = document["summary"]
     message["Date"] = format_datetime(datetime.fromisoformat(document["happened_at"]))
     message["Message-ID"] = f"<{key}.{opened_at:%Y%m%d%H%M%S}@{domain}>"
-    thread = f"incident-{incident_id}" if incident_id else f"bump-{document['bump_id']}"
+    kind, number = ("incident", incident_id) if incident_id else note_about(document)
+    thread = f"{kind}-{number}"
     message["References"] = f"<specwatch-{thread}.{opened_at:%Y%m%d%H%M%S}@{domain}>"
     if document.get("severity") == "page" and document["transition"] != Transition.RESOLVED.value:
         message["Importance"] = "high"

@@ -65,7 +65,7 @@ def change_url(events_url: str) -> str:
 
 
 def change_body(routing_key: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """A change event of what became of a route after a bump: shown beside incidents, wakes nobody.
+    """A change event of what is told of no incident, of a bump or a silence: shown beside incidents, wakes nobody.
 
     Source: https://developer.pagerduty.com/docs/send-change-event.
     """
@@ -77,7 +77,7 @@ def change_body(routing_key: str, document: Mapping[str, Any]) -> dict[str, Any]
             "timestamp": document["happened_at"],
             "custom_details": {
                 "text": document["text"],
-                "announced": document["announcement"] is not None,
+                **({"announced": document["announcement"] is not None} if "announcement" in document else {}),
                 "labels": dict(document["labels"]),
             },
         },

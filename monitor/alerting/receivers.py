@@ -258,8 +258,13 @@ def receivers_for(alerting: Alerting, route: Route, severity: str) -> set[str]:
 
 def receivers_for_bumps(alerting: Alerting, route: Route) -> set[str]:
     """Names of the receivers that are told what became of this route after a bump; an Alertmanager takes no notes."""
-    deaf = {receiver.name for receiver in alerting.receivers if isinstance(receiver.settings, Alertmanager)}
-    return {entry.receiver for entry in alerting.routing if entry.hears_of_bumps and _selects(entry, route)} - deaf
+    told = {entry.receiver for entry in alerting.routing if entry.hears_of_bumps and _selects(entry, route)}
+    return told - takes_no_notes(alerting)
+
+
+def takes_no_notes(alerting: Alerting) -> set[str]:
+    """Names of the receivers for which there is only what fires or has ended."""
+    return {receiver.name for receiver in alerting.receivers if isinstance(receiver.settings, Alertmanager)}
 
 
 def _selects(entry: Routing, route: Route) -> bool:

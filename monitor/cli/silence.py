@@ -92,20 +92,35 @@ def add(
 @format_option
 @click.pass_obj
 def list_(context: Context, everything: bool, format_: str) -> None:
-    """List the silences that hold now, newest first, and before them when maintenance windows open next."""
+    """List the silences that hold now, newest first, and before them when maintenance windows open next.
+
+    'still firing' are the open incidents that its end will tell of; 'end told ahead' is when silence_notice of
+    alerting.yaml does so before.
+    """
     from monitor.alerting.windows import windows_to_come
+    from monitor.core.silence import notice_at
     from monitor.errors import ConfigError
+    from monitor.service.silence_ends import firing_under
     from monitor.store.silences import list_silences
 
     now = datetime.now(UTC)
     try:
-        windows = context.load_config().alerting.maintenance
+        alerting = context.load_config().alerting
+        windows, notice = alerting.maintenance, alerting.silence_notice
     except ConfigError as error:
-        windows = ()
+        windows, notice = (), None
         click.echo(f"maintenance windows are not shown: {error}", err=True)
     with context.database() as database, database.transaction() as connection:
         held = list_silences(connection, now, active_only=not everything)
-    rows = [*windows_to_come(windows, now), *held]
+        fires = firing_under(connection, [silence for silence in held if silence["state"] == "active"])
+    rows = [
+        {
+            **silence,
+            "notice_at": at.isoformat() if silence["state"] != "ended" and (at := notice_at(silence, notice)) else None,
+            "incidents": [incident["id"] for incident in fires.get(silence["id"], [])],
+        }
+        for silence in (*windows_to_come(windows, now), *held)
+    ]
     emit(rows, _columns(), format_, "no silences" if everything else "nothing is silenced")
 
 
@@ -127,6 +142,11 @@ def _columns() -> list[Column]:
         by = f" by {row['ended_by']}" if row["ended_by"] else ""
         return f"ended early{by}" if row["ended_at"] else row["state"]
 
+    def told(row: Any) -> str:
+        if row["end_told_at"]:
+            return f"told {local_time(row['end_told_at'])}"
+        return local_time(row["notice_at"]) if row["notice_at"] else NOTHING
+
     return [
         Column("id", lambda row: NOTHING if row["id"] is None else str(row["id"]), right=True),
         Column("silences", silenced),
@@ -135,4 +155,6 @@ def _columns() -> list[Column]:
         Column("state", ended),
         time_column("from", "created_at"),
         time_column("until", "ends_at"),
+        Column("still firing", lambda row: ", ".join(map(str, row["incidents"])) or NOTHING),
+        Column("end told ahead", told),
     ]

@@ -17,6 +17,7 @@ from monitor.core.break_even import BREAK_EVEN
 LONGEST_GATHERING = timedelta(hours=1)
 SHORTEST_REMINDER = timedelta(minutes=5)
 LONGEST_COOL_DOWN = timedelta(days=1)
+LONGEST_NOTICE = timedelta(days=1)
 SHORTEST_BEAT, LONGEST_BEAT = timedelta(seconds=10), timedelta(hours=1)
 MOST_PERIODS = 100
 
@@ -215,6 +216,13 @@ class Alerting(StrictModel):
         description="An open page of which nobody was told anything for this long, five minutes at least, is told "
         "again with today's figures, until it is acknowledged or over. Warnings are not. `off`: told once.",
     )
+    silence_notice: DurationOrOff = Field(
+        default=timedelta(minutes=15),
+        description="This long before a silence or a maintenance window ends, a day at most, whoever is routed is "
+        "told of the incidents that still fire under it, so that it can be prolonged; once, and not where it lasts no "
+        "longer than this. Nobody is woken: on PagerDuty it is a change event, and an Alertmanager gets nothing. "
+        "`off`: not told.",
+    )
     heartbeat: Heartbeat | None = Field(
         default=None,
         description="A dead-man's switch, called while probes run on time and messages leave. Unset: none is called.",
@@ -243,6 +251,13 @@ class Alerting(StrictModel):
     def _within_a_day(cls, duration: timedelta | None) -> timedelta | None:
         if duration is not None and duration > LONGEST_COOL_DOWN:
             raise ValueError("what was over for a day is another incident; write for example 2h, or off")
+        return duration
+
+    @field_validator("silence_notice")
+    @classmethod
+    def _not_days_ahead(cls, duration: timedelta | None) -> timedelta | None:
+        if duration is not None and duration > LONGEST_NOTICE:
+            raise ValueError("the end of a silence is told a day ahead at most; write for example 15m, or off")
         return duration
 
     @field_validator("remind_every")

@@ -24,7 +24,7 @@ from monitor.config.load import check_secrets
 from monitor.core.address import is_loopback
 from monitor.core.format import count
 from monitor.errors import StoreError, UsageError
-from monitor.service import reminding, stale
+from monitor.service import reminding, silence_ends, stale
 from monitor.service.budget import workers_for
 from monitor.service.bumps import announce
 from monitor.service.complaint import Complaint
@@ -38,6 +38,7 @@ from monitor.service.reminding import Reminding
 from monitor.service.removed import close_removed
 from monitor.service.rounds import Rounds, in_thread
 from monitor.service.scheduler import Scheduler
+from monitor.service.silence_ends import SilenceEnds
 from monitor.service.stale import StaleWatch
 from monitor.service.telling import RunLog
 from monitor.service.worker import Worker
@@ -118,6 +119,7 @@ class Service:
         self.resender = Resender(database, receivers, now, PeerWatch(config.alerting, config.routes))
         self.heartbeat = HeartbeatCaller(database, config, now)
         self.reminding = Reminding(database, config, now)
+        self.silence_ends = SilenceEnds(database, config, now)
         prober = Prober(database, self.recorder, prompt_sets, on_recorded=self._recorded, now=now, replicas=replicas)
         concurrency = workers or workers_for(replicas.number())
         self.gates = GateRunner(database, config.routes, prompt_sets, replicas, now, config.gates)
@@ -179,6 +181,7 @@ class Service:
             "stale watch": (in_thread(self.stale.look), stale.LOOK_EVERY_SECONDS),
             "resender": (lambda _: self.resender.send_again(), RESEND_EVERY_SECONDS),
             "reminder": (in_thread(lambda _: self.reminding.remind()), reminding.LOOK_EVERY_SECONDS),
+            "silences": (in_thread(lambda _: self.silence_ends.tell()), silence_ends.LOOK_EVERY_SECONDS),
             "bumps": (in_thread(lambda _: self._tell_overdue()), LOOK_FOR_OVERDUE_EVERY_SECONDS),
         }
         heartbeat = self.config.alerting.heartbeat

@@ -14,10 +14,10 @@ from sqlalchemy import exists, insert, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from monitor.core.bumps import NOTE, Announced
+from monitor.core.bumps import Announced
 from monitor.core.records import Identity
 from monitor.store.identities import bump_document
-from monitor.store.outbox import delivery_document, queue_deliveries
+from monitor.store.outbox import delivery_document, queue_note
 from monitor.store.schema import announcements, bump_verdicts, bumps, deliveries, identities, incident_events, runs
 
 if TYPE_CHECKING:
@@ -207,16 +207,7 @@ def decide(
     """Stores the verdict and queues its message to every receiver, both or neither; returns the event's id."""
     decided = update(bump_verdicts).where(bump_verdicts.c.id == verdict_id)
     connection.execute(decided.values(decided_at=now, document=dict(document)))
-    event = {
-        "bump_verdict_id": verdict_id,
-        "transition": NOTE,
-        "document": dict(document),
-        "happened_at": now,
-        "due_at": now,
-    }
-    event_id = connection.execute(insert(incident_events).values(event).returning(incident_events.c.id)).scalar_one()
-    queue_deliveries(connection, None, event_id, receivers, now)
-    return event_id
+    return queue_note(connection, document, receivers, now, verdict_id)
 
 
 def list_bumps(connection: Connection, route: str | None = None, limit: int = 50) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, case, exists, func, or_, select, update
+from sqlalchemy import and_, case, exists, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -18,7 +18,7 @@ from monitor.store.schema import deliveries, incident_events, incidents
 from monitor.store.silences import apply_silences
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from datetime import datetime, timedelta
 
     from sqlalchemy import Connection, Row
@@ -125,6 +125,26 @@ def queue_deliveries(
     ]
     statement = upsert(deliveries).values(rows).on_conflict_do_nothing(index_elements=["event_id", "receiver"])
     return len(connection.execute(statement.returning(deliveries.c.id)).all())
+
+
+def queue_note(
+    connection: Connection,
+    document: Mapping[str, Any],
+    receivers: Collection[str],
+    now: datetime,
+    bump_verdict_id: int | None = None,
+) -> int:
+    """Records what is told of no incident and queues it to every receiver, both or neither; the event's id."""
+    event = {
+        "bump_verdict_id": bump_verdict_id,
+        "transition": NOTE,
+        "document": dict(document),
+        "happened_at": now,
+        "due_at": now,
+    }
+    event_id = connection.execute(insert(incident_events).values(event).returning(incident_events.c.id)).scalar_one()
+    queue_deliveries(connection, None, event_id, receivers, now)
+    return event_id
 
 
 def hasten(connection: Connection, incident_id: int, now: datetime) -> None:

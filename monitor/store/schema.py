@@ -368,6 +368,7 @@ silences = Table(
     Column("severity", Text),
     _time("ended_at", nullable=True),
     Column("ended_by", Text),
+    Column("end_told_at", DateTime(timezone=True), comment="When its end was told ahead, of what still fired then."),
 )
 
 deliveries = Table(

@@ -71,6 +71,15 @@ def end_silence(connection: Connection, silence_id: int, by: str | None, now: da
     return silence_document(connection.execute(ended.returning(silences)).one(), now)
 
 
+def tell_end(connection: Connection, silence_id: int, now: datetime) -> bool:
+    """Notes that its end is told ahead; False where that is noted already, or another transaction is about to."""
+    free = select(silences.c.id).where(silences.c.id == silence_id, silences.c.end_told_at.is_(None))
+    if connection.execute(free.with_for_update(skip_locked=True)).first() is None:
+        return False
+    connection.execute(update(silences).where(silences.c.id == silence_id).values(end_told_at=now))
+    return True
+
+
 def list_silences(connection: Connection, now: datetime, active_only: bool = True) -> list[dict[str, Any]]:
     """Newest first."""
     statement = select(silences).order_by(silences.c.id.desc())
@@ -97,6 +106,7 @@ def silence_document(row: Row[Any], now: datetime) -> dict[str, Any]:
         "ends_at": row.ends_at.isoformat(),
         "ended_at": None if row.ended_at is None else row.ended_at.isoformat(),
         "ended_by": row.ended_by,
+        "end_told_at": None if row.end_told_at is None else row.end_told_at.isoformat(),
     }
 
 
@@ -114,6 +124,7 @@ def silence_to_come(values: Mapping[str, Any]) -> dict[str, Any]:
         "ends_at": values["ends_at"].isoformat(),
         "ended_at": None,
         "ended_by": None,
+        "end_told_at": None,
     }
 
 
@@ -140,7 +151,8 @@ def _hold(connection: Connection, now: datetime) -> None:
     covered = (
         select(deliveries.c.id, silence_id.label("silence_id"))
         .select_from(_told_of())
-        .where(_due(now), incident_events.c.transition != Transition.RESOLVED.value, exists().where(_covers(now)))
+        .where(_due(now), incident_events.c.transition != Transition.RESOLVED.value, ~_is_of_a_silence())
+        .where(exists().where(_covers(now)))
         .with_for_update(of=deliveries, skip_locked=True)
         .cte("covered")
     )
@@ -182,6 +194,11 @@ def _told_of() -> FromClause:
 def _due(now: datetime) -> ColumnElement[bool]:
     unleased = or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now)
     return and_(deliveries.c.state == "pending", deliveries.c.due_at <= now, unleased)
+
+
+def _is_of_a_silence() -> ColumnElement[bool]:
+    """Whether the message is about the end of a silence, which no silence holds."""
+    return incident_events.c.document.has_key("silence_id")
 
 
 def _active(now: datetime) -> ColumnElement[bool]:

@@ -179,6 +179,15 @@ def test_a_rule_with_a_wrong_value_is_refused(rule: dict[str, Any]) -> None:
     assert refusal(rules=[{"name": "x", **rule}])[0][:2] == ("rules", 0)
 
 
+def test_the_end_of_a_silence_is_told_a_quarter_of_an_hour_ahead_unless_it_says_otherwise() -> None:
+    assert alerting().silence_notice == timedelta(minutes=15)
+    assert alerting(silence_notice="off").silence_notice is None
+    assert refusal(silence_notice="2d") == (
+        ("silence_notice",),
+        "the end of a silence is told a day ahead at most; write for example 15m, or off",
+    )
+
+
 def test_an_absolute_rule_has_a_floor_and_no_drop() -> None:
     (rule,) = alerting(rules=[{"name": "dead", "metric": "first_position_survival", "below": "5%"}]).rules
     assert (rule.below, rule.drop, rule.severity) == (0.05, None, "page")

@@ -1,0 +1,77 @@
+"""What is said before a silence ends whose incident still fires. Neither firing nor resolved: a note. Pure.
+
+It is told in time to prolong the silence: when it has ended, what it held is told.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from monitor.alerting.document import with_text
+from monitor.alerting.layout import clock, duration, labelled, verbatim
+from monitor.alerting.text import named
+from monitor.core.bumps import NOTE
+from monitor.core.format import silenced
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+
+def silence_end_event(
+    silence: Mapping[str, Any],
+    route: str,
+    labels: Mapping[str, str],
+    incidents: Sequence[Mapping[str, Any]],
+    *,
+    now: datetime,
+    runbook_url: str | None,
+) -> dict[str, Any]:
+    """The document. `incidents`: `id`, `severity`, `domains` and `summary` of those of the route that still fire."""
+    document: dict[str, Any] = {
+        "silence_id": silence["id"],
+        "transition": NOTE,
+        "route": route,
+        "labels": dict(labels),
+        "silence": dict(silence),
+        "incidents": [dict(incident) for incident in incidents],
+        "opened_at": silence["created_at"],
+        "happened_at": now.isoformat(),
+        "link": None,
+        "runbook_url": runbook_url,
+    }
+    document["summary"] = _summary(document)
+    return with_text(document, _lines(document))
+
+
+def _summary(document: Mapping[str, Any]) -> str:
+    silence, incidents = document["silence"], document["incidents"]
+    domains = dict.fromkeys(domain for incident in incidents for domain in incident["domains"])
+    left = duration(document["happened_at"], silence["ends_at"])
+    fire = [f"incident {incident['id']} ({incident['severity']})" for incident in incidents]
+    still = "still fires" if len(fire) == 1 else "still fire"
+    return (
+        f"SILENCE ENDS {document['route']} · {named(domains)}: in {left}, at {clock(silence['ends_at'])}, "
+        f"and {' and '.join(fire)} {still}"
+    )
+
+
+def _lines(document: Mapping[str, Any]) -> list[str]:
+    silence, incidents = document["silence"], document["incidents"]
+    said = f"silence {silence['id']} of {silenced(silence)}, by {silence['by']}: {silence['reason']}"
+    return [
+        *labelled("silence", said),
+        *(line for incident in incidents for line in labelled("fires", f"{incident['id']}: {incident['summary']}")),
+        *labelled("then", "whoever was not told of it is told; to keep silent, silence it anew before"),
+        *verbatim("next", [*(f"specwatch incidents {incident['id']}" for incident in incidents), _anew(silence)]),
+        *(verbatim("runbook", [url]) if (url := document["runbook_url"]) else []),
+    ]
+
+
+def _anew(silence: Mapping[str, Any]) -> str:
+    """What makes the same silence for another two hours."""
+    options = {"--route": silence["route"], "--severity": silence["severity"]}
+    words = [word for option, value in options.items() if value for word in (option, value)]
+    words += [word for name, value in sorted(silence["labels"].items()) for word in ("--label", f"{name}={value}")]
+    return shlex.join(["specwatch", "silence", "add", "--by", "NAME", "--reason", "REASON", "--for", "2h", *words])
