@@ -11,11 +11,11 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
-from monitor.alerting import alertmanager, mail, pagerduty, slack, teams
+from monitor.alerting import alertmanager, apprise_services, mail, pagerduty, slack, teams
 from monitor.alerting.peers import Peers
 from monitor.alerting.posting import Arrival, Failure, Post, Why, host_of, post
 from monitor.alerting.signing import signed_headers
-from monitor.config.receivers import Alertmanager, Email, Log, PagerDuty, Slack, Teams, Webhook
+from monitor.config.receivers import Alertmanager, Apprise, Email, Log, PagerDuty, Slack, Teams, Webhook
 from monitor.core.incidents import SEVERITIES
 from monitor.errors import ConfigError
 
@@ -211,6 +211,29 @@ class EmailReceiver:
         return self.settings.user, _revealed(self.settings.password)
 
 
+class AppriseReceiver:
+    """A message by one of the services that Apprise knows; what it takes has arrived. Needs its extra to be made."""
+
+    def __init__(self, name: str, settings: Apprise) -> None:
+        apprise_services.require_apprise(name)
+        self.settings = settings
+
+    def where(self) -> str:
+        return apprise_services.scheme_of(_revealed(self.settings.url))
+
+    async def send(self, delivery: Delivery) -> Arrival | Failure:
+        """What is not done in time is tried again, though its thread may still deliver it: at least once."""
+        seconds = self.settings.timeout.total_seconds()
+        try:
+            url = _revealed(self.settings.url)
+            async with asyncio.timeout(seconds):
+                return await asyncio.to_thread(apprise_services.handed_over, url, delivery.document, seconds)
+        except ConfigError as error:
+            return Failure(str(error), why=Why.SECRET)
+        except TimeoutError:
+            return Failure(f"{self.where()}: no answer within {seconds:g} s", why=Why.NO_ANSWER)
+
+
 def _encoded(document: Mapping[str, Any] | list[dict[str, Any]]) -> bytes:
     return json.dumps(document).encode()
 
@@ -239,12 +262,17 @@ _KINDS: dict[type, Callable[[str, Any, str | None], Receiver]] = {
     Slack: SlackReceiver,
     Teams: TeamsReceiver,
     Email: lambda _, settings, __: EmailReceiver(settings),
+    Apprise: lambda name, settings, _: AppriseReceiver(name, settings),
     Log: lambda *_: LogReceiver(),
 }
 
 
+TRIGGER_ONLY = (Apprise,)
+"""Kinds that can end nothing and have no keys: to be told by, and nothing that a rota should hang on."""
+
+
 def build_receivers(alerting: Alerting) -> dict[str, Receiver]:
-    """Name → receiver, for every receiver of alerting.yaml."""
+    """Name → receiver, for every receiver of alerting.yaml. Raises ConfigError for one that is not installed."""
     return {
         receiver.name: _KINDS[type(receiver.settings)](receiver.name, receiver.settings, alerting.external_url)
         for receiver in alerting.receivers

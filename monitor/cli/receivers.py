@@ -104,15 +104,20 @@ async def _send(name: str, receiver: Receiver, severity: str) -> None:
 
 
 def described(config: Config) -> list[dict[str, Any]]:
-    """One document per receiver: `name`, `kind`, `where`, and `hears`: severity → names of routes."""
-    from monitor.alerting.receivers import build_receivers, heard
+    """One document per receiver: `name`, `kind`, `trigger_only`, `where`, and `hears`: severity → names of routes."""
+    from monitor.alerting.receivers import TRIGGER_ONLY, build_receivers, heard
 
     hears = heard(config.alerting, config.routes)
     built = build_receivers(config.alerting)
-    kinds = {receiver.name: receiver.kind for receiver in config.alerting.receivers}
     return [
-        {"name": name, "kind": kinds[name], "where": _where(receiver), "hears": hears[name]}
-        for name, receiver in built.items()
+        {
+            "name": one.name,
+            "kind": one.kind,
+            "trigger_only": isinstance(one.settings, TRIGGER_ONLY),
+            "where": _where(built[one.name]),
+            "hears": hears[one.name],
+        }
+        for one in config.alerting.receivers
     ]
 
 
@@ -141,7 +146,7 @@ def _where(receiver: Receiver) -> str:
 
 COLUMNS = [
     Column("receiver", lambda row: row["name"]),
-    Column("kind", lambda row: row["kind"]),
+    Column("kind", lambda row: row["kind"] + (" (trigger-only)" if row["trigger_only"] else "")),
     Column("where", lambda row: row["where"]),
     Column("hears", hears_text),
 ]

@@ -159,6 +159,16 @@ def _mail_address(text: str) -> str:
     return text
 
 
+class Apprise(StrictModel):
+    """Sends by one of the services that Apprise knows; needs the extra `specwatch[apprise]`. Trigger-only."""
+
+    url: Secret = Field(
+        examples=[{"env": "APPRISE_URL"}],
+        description="Apprise's address of the service, such as `ntfys://…` or `tgram://…`, which is itself the secret.",
+    )
+    timeout: Duration = _TIMEOUT
+
+
 class Log(StrictModel):
     """Writes each message to the program's own log; has no keys: `log: {}`."""
 
@@ -173,6 +183,9 @@ class Receiver(StrictModel):
     slack: Slack | None = Field(default=None, description="Slack.")
     teams: Teams | None = Field(default=None, description="Microsoft Teams.")
     email: Email | None = Field(default=None, description="Mail.")
+    apprise: Apprise | None = Field(
+        default=None, description="A service by Apprise. Trigger-only: the end of an incident is a message of its own."
+    )
     log: Log | None = Field(default=None, examples=[{}], description="The program's own log.")
 
     @model_validator(mode="after")

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from monitor.config.alerting import Alerting, Heartbeat, Resolve, Routing, Rule, Stale
 from monitor.config.gates import Gates
 from monitor.config.maintenance import Maintenance
-from monitor.config.receivers import Alertmanager, Email, Log, PagerDuty, Receiver, Slack, Teams, Webhook
+from monitor.config.receivers import Alertmanager, Apprise, Email, Log, PagerDuty, Receiver, Slack, Teams, Webhook
 from monitor.config.replicas import Discovery
 from monitor.config.routes import BaselinePolicy, Route, RoutesFile
 from monitor.config.secrets import Secret
@@ -88,6 +88,7 @@ _ALERTING: tuple[tuple[str, type[BaseModel]], ...] = (
     ("slack", Slack),
     ("teams", Teams),
     ("email", Email),
+    ("apprise", Apprise),
     ("log", Log),
     ("routing", Routing),
     ("maintenance", Maintenance),

@@ -79,10 +79,18 @@ def test_receivers_are_listed_with_where_they_are_and_what_they_hear(tmp_path: P
     routing = [{"receiver": "hook", "severity": ["page"]}]
     result = specwatch(tmp_path, "receivers", "list", "--format", "json", routing=routing)
     assert json.loads(result.stdout) == [
-        {"name": "log", "kind": "log", "where": "the log", "hears": {"page": [], "warning": []}, "peers": None},
+        {
+            "name": "log",
+            "kind": "log",
+            "trigger_only": False,
+            "where": "the log",
+            "hears": {"page": [], "warning": []},
+            "peers": None,
+        },
         {
             "name": "hook",
             "kind": "webhook",
+            "trigger_only": False,
             "where": hook.url.split("/")[2],
             "hears": {"page": ["chat-prod"], "warning": []},
             "peers": None,

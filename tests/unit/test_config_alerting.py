@@ -106,7 +106,7 @@ MAIL = {"host": "smtp.example.com", "sender": "specwatch@example.com", "to": ["o
 def test_a_receiver_is_of_exactly_one_kind(kinds: dict[str, Any]) -> None:
     assert refusal(receivers=[{"name": "x", **kinds}]) == (
         ("receivers", 0),
-        "give exactly one of webhook, alertmanager, pagerduty, slack, teams, email, log",
+        "give exactly one of webhook, alertmanager, pagerduty, slack, teams, email, apprise, log",
     )
 
 
@@ -115,6 +115,7 @@ def test_a_receiver_is_of_exactly_one_kind(kinds: dict[str, Any]) -> None:
     [
         ({"pagerduty": {"routing_key": "R0123"}}, "a secret is not written in this file"),
         ({"slack": {"url": "https://hooks.slack.com/services/T0/B0/s3cret"}}, "a secret is not written in this file"),
+        ({"apprise": {"url": "tgram://s3cret/1"}}, "a secret is not written in this file"),
         ({"teams": {"url": "https://prod.example.com/workflows/s3cret"}}, "a secret is not written in this file"),
         ({"pagerduty": {"routing_key": {"env": "KEY"}, "url": "events"}}, "'events' is not a web address"),
         ({"webhook": {"url": "http://a", "signing_secret": "whsec_x"}}, "a secret is not written in this file"),

@@ -405,7 +405,7 @@ def test_a_directory_in_place_of_a_file_is_told(directory: Directory) -> None:
         (
             ALERTING.replace("log: {}", "pigeon: {}"),
             "alerting.yaml:4: receivers[0].pigeon: unknown key; allowed: name, webhook, alertmanager, pagerduty, "
-            "slack, teams, email, log",
+            "slack, teams, email, apprise, log",
         ),
         (
             ALERTING.replace("log: {}", "log: {level: info}"),
