@@ -26,7 +26,7 @@ COMMANDS = {
     "export": ("monitor.cli.export:export", "Write the history of a route to a file for other programs."),
     "runs": ("monitor.cli.runs:runs", "List the latest runs."),
     "run": ("monitor.cli.runs:run", "Ask for a run now, or look into one, down to single prompts."),
-    "compare": ("monitor.cli.compare:compare", "Compare two runs prompt by prompt."),
+    "compare": ("monitor.cli.compare:compare", "Compare runs, days, identities or baselines prompt by prompt."),
     "bump": ("monitor.cli.bump:bump", "Announce a change of model, drafter or engine, and probe at once."),
     "bumps": ("monitor.cli.bump:bumps", "List bumps, announced or noticed, and what became of the route."),
     "incidents": (

@@ -155,6 +155,7 @@ def list_columns() -> list[Column]:
         Column("source", lambda row: row["source"], once=True),
         time_column("approved", "approved_at"),
         Column("by", lambda row: row["approved_by"] or NOTHING),
+        Column("generation", lambda row: NOTHING if row["generation"] is None else str(row["generation"]), right=True),
     ]
 
 

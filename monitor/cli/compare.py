@@ -1,4 +1,4 @@
-"""`specwatch compare A B`: two runs beside each other."""
+"""`specwatch compare A B`: two runs, days, identities or baselines beside each other."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.output import RECORD_ID, Column, document_format_option, local_time, print_table, wrapped
+from monitor.cli.compare_sides import SideParameter
+from monitor.cli.output import Column, document_format_option, local_time, print_table, wrapped
 from monitor.core.figures import SAMPLE_METRICS
-from monitor.core.format import by_source, change, figure, survival_text
-from monitor.errors import UsageError
+from monitor.core.format import NOTHING, change, count, figure, survival_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sqlalchemy import Connection
+    from collections.abc import Iterator, Mapping, Sequence
 
     from monitor.cli.context import Context
+    from monitor.core.comparison import SideName
 
 SIDES = ("before", "now")
-OF_A_RUN = (
-    *("id", "route", "domain", "replica", "started_at", "source", "k", "acceptance_length", "tokens_per_step"),
-    *("survival", "prompts_valid", "prompts_total", "identity"),
-)
 
 
 @click.command()
-@click.argument("before", metavar="RUN_A", type=RECORD_ID)
-@click.argument("now", metavar="RUN_B", type=RECORD_ID)
+@click.argument("before", metavar="A", type=SideParameter())
+@click.argument("now", metavar="B", type=SideParameter())
+@click.option(
+    "--route", help="Of days, identities and generations.  [default: the run's or baseline's, or the only one]"
+)
+@click.option("--domain", "domains", multiple=True, help="Only this domain; repeatable.  [default: all]")
 @click.option(
     "--metric",
     type=click.Choice(list(SAMPLE_METRICS)),
@@ -46,69 +45,149 @@ OF_A_RUN = (
 )
 @document_format_option
 @click.pass_obj
-def compare(context: Context, before: int, now: int, *, metric: str, movers: int, format_: str) -> None:
-    """Compare run B with run A prompt by prompt: the change with its interval, what moved most, survival.
+def compare(
+    context: Context,
+    before: SideName,
+    now: SideName,
+    *,
+    route: str | None,
+    domains: tuple[str, ...],
+    metric: str,
+    movers: int,
+    format_: str,
+) -> None:
+    """Compare B with A, domain by domain and prompt by prompt: the change with its interval, what moved most, survival.
 
-    Says why when they are not comparable: another domain, prompt set, source, K, concurrency or sampling.
+    A and B are each a run (12), a day (2026-11-01, today, yesterday), a span (2026-11-01..2026-11-07, its last day
+    included, or 7d..), an identity (identity:3, as 'history --group-by identity' numbers them, or the beginning of a
+    fingerprint), baseline:ID, generation:N (in each domain its N-th approved baseline) or baseline, those in force.
+
+    Of several runs only those that are comparable are pooled, and it is said what was left out. Where the sides are not
+    comparable it says why: another domain, prompt set, source, K, concurrency or sampling.
     """
+    from monitor.cli.history import require_domain, require_route
+    from monitor.store.comparisons import compared
+    from monitor.store.runs import measured_routes
+
     with context.database() as database, database.transaction() as connection:
-        document = _compared(connection, before, now, metric)
+        if route is not None:
+            require_route(connection, route)
+        for domain in domains:
+            require_domain(connection, route, domain)
+        known = measured_routes(connection)
+        document = compared(connection, (before, now), route, domains, metric, known)
     if format_ == "json":
         click.echo(json.dumps(document, ensure_ascii=False, indent=2))
     else:
         _print(document, movers)
 
 
-def _compared(connection: Connection, before: int, now: int, metric: str) -> dict[str, Any]:
-    """The JSON shape (docs/json.md)."""
-    from monitor.core.comparison import compare as compared
-    from monitor.core.records import Identity
-    from monitor.store.runs import candidate, get_run
-
-    found = [get_run(connection, run_id) for run_id in (before, now)]
-    for run_id, run in zip((before, now), found, strict=True):
-        if run is None:
-            raise UsageError(f"there is no run {run_id}; see 'specwatch runs'")
-    runs = [run for run in found if run is not None]
-    sides = [candidate(connection, run["id"], metric) for run in runs]
-    first, second = (Identity.from_dict(run["identity"]) for run in runs)
-    return {
-        **{side: {name: run[name] for name in OF_A_RUN} for side, run in zip(SIDES, runs, strict=True)},
-        "metric": metric,
-        "source": runs[1]["source"],
-        "identity_changes": {name: list(pair) for name, pair in second.changes_from(first).items()},
-        **compared(sides[0], sides[1], [run["domain"] for run in runs]).as_dict(),
-    }
-
-
 def _print(document: Mapping[str, Any], movers: int) -> None:
-    metric = document["metric"]
     for side in SIDES:
-        run = document[side]
-        told = f"run {run['id']} of {run['route']} · {run['domain']}, {local_time(run['started_at'])}:"
-        click.echo(wrapped(side, *told.split(), *f"AL {figure(metric, run['acceptance_length'])}".split()))
-        click.echo(wrapped("", *f"survival {survival_text(run['survival'])}{by_source(run['source'])}".split()))
-    changes = document["identity_changes"]
-    told = ", ".join(f"{name} {a} → {b}" for name, (a, b) in changes.items()) or "nothing that the servers show"
-    click.echo(wrapped("differ in", *told.split()))
-    if not document["comparable"]:
-        click.echo(wrapped("verdict", *f"not comparable: {'; '.join(document['differences'])}".split()))
-        return
-    low, high = map(change, document["change_interval"])
-    told = (
-        f"{change(document['change'])} of {metric} (95 % interval {low} to {high}) over {document['prompts']} prompts"
-    )
-    click.echo(wrapped("change", *told.split()))
-    rows = sorted(document["per_prompt"], key=lambda row: -abs(row["change"]))[:movers]
+        click.echo(
+            wrapped(side, *f"{document[side]['asked']} of {document[side]['route']},".split(), *_pooled(document, side))
+        )
+    domains = document["domains"]
+    for label, told in (("differ in", _changes(domains)), ("left out", _left_out(domains))):
+        if told:
+            click.echo(wrapped(label, *told.split()))
+    click.echo()
+    metric = document["metric"]
+    print_table(domains, _domain_columns(metric, everywhere=all(part["comparable"] for part in domains)))
+    compared = [part for part in domains if part["comparable"]]
+    if compared:
+        click.echo()
+        print_table(list(_positions(compared)), _position_columns())
+    rows = sorted(
+        (
+            {**prompt, "domain": part["domain"], "source": part["source"]}
+            for part in compared
+            for prompt in part["per_prompt"]
+        ),
+        key=lambda row: -abs(row["change"]),
+    )[:movers]
     if rows:
         click.echo()
-        print_table([{**row, "source": document["source"]} for row in rows], _columns(metric))
+        print_table(rows, _prompt_columns(metric))
 
 
-def _columns(metric: str) -> list[Column]:
+def _pooled(document: Mapping[str, Any], side: str) -> list[str]:
+    """How many runs it is, and when they were made."""
+    sides = [part[side] for part in document["domains"] if part[side] is not None and part[side]["first_at"]]
+    if not sides:
+        return ["no", "runs"]
+    runs = count(sum(len(one["run_ids"]) for one in sides), "run")
+    first, last = min(one["first_at"] for one in sides), max(one["last_at"] for one in sides)
+    when = local_time(first) if first == last else f"{local_time(first)} to {local_time(last)}"
+    return f"{runs}, {when}".split()
+
+
+def _changes(domains: Sequence[Mapping[str, Any]]) -> str:
+    """What the servers show to be another."""
+    told = {f"{name} {a} → {b}": None for part in domains for name, (a, b) in part["identity_changes"].items()}
+    return ", ".join(told) or "nothing that the servers show"
+
+
+def _left_out(domains: Sequence[Mapping[str, Any]]) -> str:
+    told = [
+        f"of {side} in {part['domain']}: {left['why'] if left['runs'] is None else count(left['runs'], 'run')}"
+        + ("" if left["runs"] is None else f" ({left['why']})")
+        for part in domains
+        for side in SIDES
+        if part[side] is not None
+        for left in part[side]["left_out"]
+    ]
+    return "; ".join(told)
+
+
+def _domain_columns(metric: str, *, everywhere: bool) -> list[Column]:
+    """`everywhere`: whether all are comparable, so that no column has to say why they are not."""
+    columns = [
+        Column("domain", lambda row: row["domain"]),
+        Column("before", lambda row: figure(metric, row["value_before"]), right=True),
+        Column("now", lambda row: figure(metric, row["value"]), right=True),
+        Column("change", lambda row: change(row["change"]), right=True),
+        Column("95 % interval", _interval, whole=True),
+        Column("prompts", lambda row: str(row["prompts"]), right=True),
+        Column("runs", lambda row: " / ".join(_runs(row[side]) for side in SIDES), whole=True),
+        Column("source", lambda row: row["source"] or NOTHING, once=True),
+    ]
+    why = Column("not comparable", lambda row: "; ".join(row["differences"]) or NOTHING)
+    return columns if everywhere else [*columns, why]
+
+
+def _interval(part: Mapping[str, Any]) -> str:
+    ends = part["change_interval"]
+    return NOTHING if ends is None else f"{change(ends[0])} to {change(ends[1])}"
+
+
+def _runs(side: Mapping[str, Any] | None) -> str:
+    return NOTHING if side is None else str(len(side["run_ids"]))
+
+
+def _positions(domains: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for part in domains:
+        for side in SIDES:
+            yield {"domain": part["domain"], "side": side, **part[side]}
+
+
+def _position_columns() -> list[Column]:
+    return [
+        Column("domain", lambda row: row["domain"]),
+        Column("side", lambda row: row["side"]),
+        Column("AL", lambda row: figure("acceptance_length", row["acceptance_length"]), right=True),
+        Column("survival by position", lambda row: survival_text(row["survival"]), whole=True),
+        Column("K", lambda row: NOTHING if row["k"] is None else str(row["k"]), right=True, once=True),
+        Column("source", lambda row: row["source"], once=True),
+    ]
+
+
+def _prompt_columns(metric: str) -> list[Column]:
     return [
         Column("prompt", lambda row: row["question_id"], whole=True),
-        *(Column(side, lambda row, side=side: figure(metric, row[side]), right=True) for side in SIDES),  # type: ignore[misc]
+        Column("before", lambda row: figure(metric, row["before"]), right=True),
+        Column("now", lambda row: figure(metric, row["now"]), right=True),
         Column("change", lambda row: change(row["change"]), right=True),
+        Column("domain", lambda row: row["domain"], once=True),
         Column("source", lambda row: row["source"], once=True),
     ]

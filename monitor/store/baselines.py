@@ -169,19 +169,52 @@ def last_valid_runs(connection: Connection, route: str, domain: str, count: int)
     return _comparable_runs(connection, newest, true(), runs.c.id.desc(), count)
 
 
+def generations(connection: Connection, route: str) -> dict[str, list[int]]:
+    """Domain → the baselines that were ever approved, first approval first: generation 1 is the first."""
+    statement = (
+        select(baselines.c.domain, baselines.c.id)
+        .join(baseline_approvals, baseline_approvals.c.baseline_id == baselines.c.id)
+        .where(baselines.c.route == route)
+        .group_by(baselines.c.id)
+        .order_by(func.min(baseline_approvals.c.id))
+    )
+    found: dict[str, list[int]] = {}
+    for row in connection.execute(statement):
+        found.setdefault(row.domain, []).append(row.id)
+    return found
+
+
+def in_force(connection: Connection, route: str) -> dict[str, int]:
+    """Domain → the baseline that was approved last."""
+    rows = connection.execute(_approved().where(baselines.c.route == route)).all()
+    return {row.domain: row.id for row in reversed(rows)}
+
+
 def list_baselines(connection: Connection, route: str | None = None, domain: str | None = None) -> list[dict[str, Any]]:
     statement = _with_approval().order_by(baselines.c.id.desc())
     if route is not None:
         statement = statement.where(baselines.c.route == route)
     if domain is not None:
         statement = statement.where(baselines.c.domain == domain)
-    return [_document(row) for row in connection.execute(statement)]
+    return _numbered(connection, [_document(row) for row in connection.execute(statement)])
+
+
+def _numbered(connection: Connection, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With the generation that each is of its route and domain; None for one that was never approved."""
+    routes = {document["route"] for document in documents}
+    numbers = {
+        baseline_id: number
+        for route in routes
+        for ids in generations(connection, route).values()
+        for number, baseline_id in enumerate(ids, 1)
+    }
+    return [{**document, "generation": numbers.get(document["id"])} for document in documents]
 
 
 def get_baseline(connection: Connection, baseline_id: int) -> dict[str, Any] | None:
     """The document with per-prompt values of every metric."""
     row = connection.execute(_with_approval().where(baselines.c.id == baseline_id)).one_or_none()
-    return None if row is None else {**_document(row), "metrics": row.metrics}
+    return None if row is None else {**_numbered(connection, [_document(row)])[0], "metrics": row.metrics}
 
 
 def _comparable_runs(

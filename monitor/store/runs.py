@@ -183,6 +183,29 @@ def candidate(connection: Connection, run_id: int, metric: str, measured: Sequen
     return Candidate(run_id, comparability(row), metric_values(measured, metric), row.invalid_reason)
 
 
+def prompt_values(connection: Connection, run_ids: Sequence[int], metric: str) -> dict[int, dict[str, float]]:
+    """Run id → question id → value of the metric, from raw counts without chunks; only runs that have any."""
+    c = samples.c
+    wanted = (
+        *(c.run_id, c.question_id, c.source, c.steps, c.drafted, c.accepted, c.decode_steps, c.completion_tokens),
+        *(c.decode_seconds, c.decode_tokens, c.turn_chunks, c.invalid_reason),
+    )
+    by_run: dict[int, list[Sample]] = {}
+    for row in connection.execute(select(*wanted).where(c.run_id.in_(run_ids))):
+        sample = Sample(
+            row.question_id,
+            None if row.source is None else Source(row.source),
+            Counts(row.steps, row.drafted, row.accepted, (), row.decode_steps),
+            completion_tokens=row.completion_tokens,
+            decode_seconds=row.decode_seconds,
+            decode_tokens=row.decode_tokens,
+            chunk_tokens=tuple(() for _ in row.turn_chunks),
+            invalid_reason=row.invalid_reason,
+        )
+        by_run.setdefault(row.run_id, []).append(sample)
+    return {run_id: values for run_id, found in by_run.items() if (values := metric_values(found, metric))}
+
+
 def pooled_figure(connection: Connection, run_id: int, metric: str) -> PooledFigure:
     """A stored run as an absolute rule of this metric sees it."""
     row = connection.execute(select(runs).where(runs.c.id == run_id)).one()

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
-from monitor.core.figures import metric_values
-from monitor.core.records import Counts, Reason, Sample, Source
+from monitor.core.records import Reason
 from monitor.core.spread import StretchRun
 from monitor.store.incidents import ACCEPTANCE
-from monitor.store.runs import comparability
-from monitor.store.schema import bumps, incidents, runs, samples
+from monitor.store.runs import comparability, prompt_values
+from monitor.store.schema import bumps, incidents, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
     from monitor.core.judge import Comparability
 
@@ -50,7 +47,7 @@ def undisturbed_runs(
         if comparability(row) == alike and not any(begin <= row.started_at <= end for begin, end in spans)
     ]
     first_after = sorted(connection.execute(select(bumps.c.run_id).where(bumps.c.route == route)).scalars())
-    values = _values(connection, kept, metric)
+    values = prompt_values(connection, [row.id for row in kept], metric)
     found = [
         StretchRun(row.started_at, values[row.id], (row.identity_id, bisect_right(first_after, row.id)))
         for row in kept
@@ -65,33 +62,3 @@ def _incident_spans(connection: Connection, route: str) -> list[tuple[datetime, 
     )
     last = datetime.max.replace(tzinfo=UTC)
     return [(row.opened_at - BEFORE_AN_INCIDENT, row.resolved_at or last) for row in connection.execute(statement)]
-
-
-def _values(
-    connection: Connection, rows: Sequence[Row[tuple[object, ...]]], metric: str
-) -> dict[int, dict[str, float]]:
-    """run id → question id → value of the metric, from raw counts."""
-    c = samples.c
-    wanted = (
-        c.run_id,
-        c.question_id,
-        c.source,
-        c.steps,
-        c.accepted,
-        c.decode_steps,
-        c.completion_tokens,
-        c.turn_chunks,
-        c.invalid_reason,
-    )
-    by_run: dict[int, list[Sample]] = {}
-    for row in connection.execute(select(*wanted).where(c.run_id.in_([row.id for row in rows]))):
-        sample = Sample(
-            row.question_id,
-            None if row.source is None else Source(row.source),
-            Counts(row.steps, None, row.accepted, (), row.decode_steps),
-            completion_tokens=row.completion_tokens,
-            chunk_tokens=tuple(() for _ in row.turn_chunks),
-            invalid_reason=row.invalid_reason,
-        )
-        by_run.setdefault(row.run_id, []).append(sample)
-    return {run_id: values for run_id, found in by_run.items() if (values := metric_values(found, metric))}

@@ -70,6 +70,7 @@ def test_a_baseline_holds_the_geometric_mean_per_prompt_of_its_runs(connection: 
         "approved_at": None,
         "approved_by": None,
         "why": None,
+        "generation": None,
     }
 
 

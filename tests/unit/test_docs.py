@@ -17,14 +17,13 @@ from monitor.alerting.alertmanager import webhook_body
 from monitor.alerting.bump_message import bump_event
 from monitor.alerting.document import head
 from monitor.alerting.message import closed_event, incident_event
-from monitor.cli import compare as compare_command
 from monitor.cli import noise as noise_command
 from monitor.cli.probe_report import document_of
 from monitor.cli.reference import commands, reference_markdown
 from monitor.core import promises
 from monitor.core.bumps import DomainAfter
 from monitor.core.cause import Cause
-from monitor.core.comparison import Comparison, PromptChange
+from monitor.core.comparison import Comparison, PromptChange, SideName
 from monitor.core.cost import lost_money
 from monitor.core.evidence import OrganicMove
 from monitor.core.explanation import explained
@@ -42,7 +41,18 @@ from monitor.engines.failures import ADVICE
 from monitor.exchange import profile
 from monitor.probing import outcome
 from monitor.service import explaining, prober
-from monitor.store import acts, baselines, bumps, history, identities, incidents, outbox, references, silences
+from monitor.store import (
+    acts,
+    baselines,
+    bumps,
+    comparisons,
+    history,
+    identities,
+    incidents,
+    outbox,
+    references,
+    silences,
+)
 from monitor.store.runs import run_document
 from monitor.store.snapshot import Snapshot
 from monitor.web.metrics import render
@@ -177,7 +187,12 @@ def keys_of(function: Callable[..., object]) -> set[str]:
         Look.as_dict,
         Comparison.as_dict,
         PromptChange.as_dict,
-        compare_command._compared,
+        SideName.as_dict,
+        comparisons.compared,
+        comparisons._part,
+        comparisons._document,
+        comparisons._left_out,
+        baselines._numbered,
         profile.speculation_profile,
         profile._validation,
     ],
