@@ -36,7 +36,7 @@ class PeerWatch:
         subject = of_receiver(receiver)
         slots.lock_route(connection, subject)
         known_id, before = incidents.open_incident(connection, subject, PEER_DOWN) or (None, IncidentState())
-        state, transition = on_peers(before, peers.failing, peers.names, now)
+        state, transition = on_peers(before, peers.failing, peers.taking, now)
         if state == before:
             return None
         incident_id = incidents.save_state(connection, subject, known_id, state, now, PEER_DOWN)

@@ -32,6 +32,11 @@ class Peers:
         self.answers: dict[str, str] = {}
         self._receiver = receiver
 
+    @property
+    def taking(self) -> set[str]:
+        """Those that took what they were sent last."""
+        return self.answers.keys() - self.failing.keys()
+
     def note(self, answers: Mapping[str, Arrival | Failure], now: datetime) -> None:
         """What each peer answered to the same alerts."""
         for name, answer in answers.items():

@@ -78,7 +78,11 @@ def retry(context: Context, name: str) -> None:
     _require(name, [receiver.name for receiver in context.load_config().alerting.receivers])
     with context.database() as database, database.transaction() as connection:
         number = retry_dead(connection, name, datetime.now(UTC))
-    click.echo(f"{count(number, 'message')} to {name} will be sent again" if number else f"{name} has missed nothing")
+    click.echo(
+        f"{count(number, 'message')} to {name} will be sent again"
+        if number
+        else f"there is no message to {name} that is to be sent again"
+    )
 
 
 def _require(name: str, known: Collection[str]) -> None:

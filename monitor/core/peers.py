@@ -18,16 +18,15 @@ DOWN_AFTER = timedelta(minutes=10)
 
 
 def on_peers(
-    state: IncidentState, failing: Mapping[str, datetime], peers: Collection[str], now: datetime
+    state: IncidentState, failing: Mapping[str, datetime], taking: Collection[str], now: datetime
 ) -> tuple[IncidentState, Transition | None]:
     """The incident's domains are the peers that are down. `failing`: peer → since when it has taken nothing.
 
-    One that is in the incident leaves it with its first success, also when this process saw no failure of it.
+    One that is in the incident leaves it when it is among those `taking` alerts; of one that is in neither nothing is
+    known, as before a process has asked for the first time.
     """
-    down = [peer for peer in peers if peer in failing and now - failing[peer] >= DOWN_AFTER]
-    fresh = [peer for peer in down if peer not in state.domains]
-    well = [peer for peer in state.domains if peer not in failing]
-    after = state.without(well, now)
+    fresh = [peer for peer, since in failing.items() if now - since >= DOWN_AFTER and peer not in state.domains]
+    after = state.without(taking, now)
     for peer in fresh:
         after = after.with_broken(peer, BrokenDomain(KIND, SEVERITY, joined_at=failing[peer]))
     if fresh:

@@ -120,3 +120,40 @@ def test_sigterm_during_a_send_waits_for_the_answer(
     sent = [row[0] for row in rows(database, "SELECT state FROM deliveries ORDER BY id")]
     assert sent[0] == "sent"
     assert hook.transitions()[0] == "opened"
+
+
+def test_a_refusal_is_told_by_the_other_receiver_after_a_kill_and_its_end_when_it_is_retried(
+    home: Home, simulator: SimulatedServer, database: Database, hook: Hook, other_hook: Hook
+) -> None:
+    hooks = {"sick": hook, "well": other_hook}
+    home.receivers([{"name": name, "webhook": {"url": found.url}} for name, found in hooks.items()])
+    hook.answer, other_hook.deaf = 401, True
+    queue_opened_and_resolved(database, *hooks)
+    killed = home.serve()
+    told = "SELECT id FROM incidents WHERE kind = 'undelivered'"
+    eventually(lambda: rows(database, told), "the refusal has an incident")
+    killed.kill()
+    assert other_hook.transitions() == []
+    other_hook.let_go()
+
+    serve = home.serve(name="restarted")
+    eventually(lambda: len(about_sick(other_hook)) == 1, "the other is told", 90)
+    assert "could not deliver “opened chat-0” of incident 1, since " in about_sick(other_hook)[0]
+    refused = "SELECT id FROM deliveries WHERE receiver = 'sick' AND state = 'dead'"
+    eventually(
+        lambda: len(rows(database, refused)) == 2, "the start has tried again, in vain, and the end is refused too"
+    )
+    hook.answer = 200
+    assert home.run("receivers", "retry", "sick").stdout == "1 message to sick will be sent again\n"
+    eventually(lambda: len(about_sick(other_hook)) == 2, "the other is told that it is over")
+    assert about_sick(other_hook)[1].startswith("RESOLVED receiver sick: it takes messages again, after ")
+    assert hook.messages[-1].transition == "resolved"
+    assert len(rows(database, told)) == 1
+    serve.stop()
+
+
+def about_sick(hook: Hook) -> list[str]:
+    """First lines of what a hook was told of the other receiver, each once."""
+    bodies = [message.body for message in hook.messages]
+    ours = [body for body in bodies if body["commonLabels"]["route"] == "receiver sick"]
+    return list(dict.fromkeys(body["commonAnnotations"]["summary"] for body in ours))

@@ -373,7 +373,7 @@ def test_retrying_by_hand_queues_what_was_refused_and_says_how_much(
         result = CliRunner().invoke(cli, [*common, "receivers", "retry", name])
         return result.output or str(result.exception)
 
-    assert retry("pager") == "pager has missed nothing\n"
+    assert retry("pager") == "there is no message to pager that is to be sent again\n"
     with database.transaction() as connection:
         [delivery] = outbox.claim_deliveries(connection, START, timedelta(seconds=30), 9)
         outbox.mark_dead(connection, delivery.id, "HTTP 401")

@@ -20,19 +20,19 @@ def known(*peers: str) -> IncidentState:
 
 
 def test_a_peer_is_told_of_when_it_has_taken_nothing_for_ten_minutes() -> None:
-    failing = {"am-1:9093": START}
-    assert on_peers(IncidentState(), failing, PEERS, LATER - SECOND) == (IncidentState(), None)
-    assert on_peers(IncidentState(), failing, PEERS, LATER) == (known("am-1:9093"), Transition.OPENED)
+    failing, taking = {"am-1:9093": START}, {"am-0:9093"}
+    assert on_peers(IncidentState(), failing, taking, LATER - SECOND) == (IncidentState(), None)
+    assert on_peers(IncidentState(), failing, taking, LATER) == (known("am-1:9093"), Transition.OPENED)
 
 
 def test_a_second_one_is_told_too_and_what_goes_on_is_not_told_again() -> None:
     failing = dict.fromkeys(PEERS, START)
-    assert on_peers(known("am-1:9093"), failing, PEERS, LATER) == (known("am-1:9093", "am-0:9093"), Transition.UPDATED)
-    assert on_peers(known(*PEERS), failing, PEERS, LATER) == (known(*PEERS), None)
+    assert on_peers(known("am-1:9093"), failing, (), LATER) == (known("am-1:9093", "am-0:9093"), Transition.UPDATED)
+    assert on_peers(known(*PEERS), failing, (), LATER) == (known(*PEERS), None)
 
 
 def test_it_is_over_with_the_last_that_takes_alerts_again() -> None:
-    state, transition = on_peers(known(*PEERS), {"am-1:9093": START}, PEERS, LATER)
+    state, transition = on_peers(known(*PEERS), {"am-1:9093": START}, {"am-0:9093"}, LATER)
     assert (list(state.domains), list(state.left), transition) == (["am-1:9093"], ["am-0:9093"], None)
     state, transition = on_peers(state, {}, PEERS, LATER)
     assert (dict(state.domains), transition) == ({}, Transition.RESOLVED)
@@ -40,7 +40,11 @@ def test_it_is_over_with_the_last_that_takes_alerts_again() -> None:
 
 def test_a_process_that_has_just_started_ends_nothing_that_still_fails() -> None:
     failing = {"am-1:9093": LATER}
-    assert on_peers(known("am-1:9093"), failing, PEERS, LATER + SECOND) == (known("am-1:9093"), None)
+    assert on_peers(known("am-1:9093"), failing, (), LATER + SECOND) == (known("am-1:9093"), None)
+
+
+def test_of_a_peer_that_nobody_asked_yet_nothing_is_said() -> None:
+    assert on_peers(known("am-1:9093"), {}, (), LATER) == (known("am-1:9093"), None)
 
 
 def test_peers_are_told_apart_by_their_paths_where_they_share_a_host() -> None:
@@ -54,5 +58,6 @@ def test_since_when_a_peer_fails_is_kept_until_it_does_not() -> None:
     for minutes, answer in enumerate((refused, refused, Arrival("am-1:9093: HTTP 200"))):
         peers.note({"am-0:9093": Arrival("am-0:9093: HTTP 200"), "am-1:9093": answer}, START + minutes * DOWN_AFTER)
         assert peers.failing == ({} if minutes == 2 else {"am-1:9093": START})
+        assert peers.taking == (set(PEERS) if minutes == 2 else {"am-0:9093"})
     assert peers.failures.counts == {("am", "am-0:9093"): 0, ("am", "am-1:9093"): 2}
     assert peers.attempts.total == 6
