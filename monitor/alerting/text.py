@@ -189,8 +189,9 @@ def _cause_lines(document: Mapping[str, Any]) -> list[str]:
     outputs = document["outputs"]
     lines = [line for text in cause_texts(document)[:CAUSES_AT_MOST] for line in labelled("cause", text)]
     if outputs is not None and outputs["points_at"] is None:
-        changed, compared = outputs["changed"], outputs["compared"]
-        lines += labelled("outputs", f"changed on {changed} of {compared}: points at neither drafter nor target")
+        told = f"changed on {outputs['changed']} of {outputs['compared']}: points at neither drafter nor target"
+        varying = outputs.get("varying", 0.0)  # a document of 0.1 has none
+        lines += labelled("outputs", f"{told}; the baseline's own runs vary on {varying:.0%}" if varying else told)
     return lines
 
 

@@ -190,7 +190,7 @@ def _recomputed(recomputed: Mapping[str, Any]) -> str:
 def _traffic(organic: Mapping[str, Any]) -> str:
     before, after = (figure("acceptance_length", organic[name]) for name in ("before", "after"))
     return (
-        f"organic AL of all requests {before} while the baseline was measured, {after} in the hour before the run "
+        f"organic AL of all requests {before} while the baseline was measured, {after} in the hour up to the run "
         f"({change(organic['change'])}, over {organic['steps_after']:,} steps)"
     )
 

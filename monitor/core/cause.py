@@ -11,7 +11,7 @@ HELD = -0.07
 """A change above this counts as held: where a rule of 15 percent calls a domain well."""
 
 LEVEL = 0.03
-"""A change nearer to zero than this has no cause to be looked for."""
+"""A change nearer to zero than this has no cause to be looked for, nor has one whose interval holds zero."""
 
 
 class Kind(enum.StrEnum):

@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from monitor.core.cause import LEVEL
 from monitor.core.comparison import PromptChange
 from monitor.core.organic import SOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from monitor.core.outputs import Changes
@@ -85,16 +86,18 @@ class OrganicMove:
 class Evidence:
     """Around the runs of one verdict; what was not looked at or not seen is None or empty.
 
-    `metric`: what `moves` are of. `change`: of the verdict, as a fraction; `other_changes`: of other domains' latest
-    runs. `replica`: of the last run. `first_position_survival`: over all steps of the runs. `identity_changes`: name →
-    (baseline's, run's), of fields known on both sides, as the last run that shows a change has it. `outputs`: a prompt
-    counts as changed that changed in most of the runs. `recent`: valid runs up to the last one, oldest first, itself
-    the last; `run_ids`: those of the verdict. `tokens_per_second`: of one request while it decodes, median over
-    prompts, and over the runs; the baseline's, one for each run.
+    `metric`: what `moves` are of. `change`: of the verdict, as a fraction, `change_interval`: its 95 % interval, None
+    where it is confirmed; `other_changes`: of other domains' latest runs. `replica`: of the last run.
+    `first_position_survival`: over all steps of the runs. `identity_changes`: name → (baseline's, run's), of fields
+    known on both sides, as the last run that shows a change has it. `outputs`: a prompt counts as changed that changed
+    in most of the runs. `recent`: valid runs up to the last one, oldest first, itself the last; `run_ids`: those of the
+    verdict. `tokens_per_second`: of one request while it decodes, median over prompts, and over the runs; the
+    baseline's, one for each run.
     """
 
     metric: str = "acceptance_length"
     change: float | None = None
+    change_interval: Sequence[float] | None = None
     other_changes: Mapping[str, float] = field(default_factory=dict)
     replica: str = ""
     source: str = "none"
@@ -109,6 +112,14 @@ class Evidence:
     organic: OrganicMove | None = None
     tokens_per_second: float | None = None
     baseline_tokens_per_second: tuple[float, ...] = ()
+
+    @property
+    def moved(self) -> bool:
+        """Whether there is something to explain: not a change that is next to none, or that may be noise."""
+        if self.change is None:
+            return True
+        low, high = self.change_interval or (self.change, self.change)
+        return abs(self.change) >= LEVEL and not low <= 0 <= high
 
     @property
     def loads(self) -> tuple[Load, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.core.cause import LEVEL, Kind, Strength
+from monitor.core.cause import Kind, Strength
 from monitor.core.causes import causes, looked_at
 from monitor.core.cost import lost_money
 
@@ -21,7 +21,7 @@ def explained(evidence: Evidence, price_per_hour: float | None = None, gpus: int
     """The one JSON shape of an explanation (docs/json.md); `price_per_hour` is of one GPU."""
     seen, unseen = looked_at(evidence)
     return {
-        "moved": evidence.change is None or abs(evidence.change) >= LEVEL,
+        "moved": evidence.moved,
         "causes": [cause.as_dict() for cause in causes(evidence)],
         "looked_at": seen,
         "not_known": unseen,

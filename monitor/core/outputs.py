@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from monitor.core.records import Sample
 
-UNCHANGED_LIMIT_RATIO = 0.25
-"""Up to this share of changed outputs the target is taken to be the same: near-ties of 16-bit arithmetic flip some (a
-real server flipped 5 of 18 between two batch sizes)."""
-CHANGED_LIMIT_RATIO = 0.75
-"""From this share on the target is taken to be another."""
+UNCHANGED_LIMIT_RATIO = 0.4
+"""Up to this share of changed outputs the target is taken to be the same: near-ties of 16-bit arithmetic flip some when
+the batch has another shape. A real server flipped 5 of 18 between two batch sizes and 3 of 12 at another K; were that
+the share of all prompts, of ten runs of 24 prompts nine would be under this."""
+CHANGED_LIMIT_RATIO = 0.6
+"""From this share on the target is taken to be another. A real target with 3 percent of noise on its weights changed 16
+or 17 of 24 sums, and every other answer."""
 MIN_PROMPTS = 8
 """With fewer prompts to compare, outputs point at nothing."""
 
@@ -84,15 +86,20 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Changes:
-    """Prompts whose output is none of those that the baseline's runs gave, of all that can be compared."""
+    """Prompts whose output is none of those that the baseline's runs gave, of all that can be compared.
+
+    `varying`: share of the outputs of the baseline's runs that only one of them gave, which is how many another run of
+    the same target is expected to change (Good and Turing's estimate); 0 where the baseline has one run.
+    """
 
     changed: int
     compared: int
+    varying: float = 0.0
 
     @property
     def points_at(self) -> str | None:
-        """`drafter`, `target`, or None when the share is not clear or too few prompts are compared."""
-        if self.compared < MIN_PROMPTS:
+        """`drafter`, `target`, or None when the share is not clear, outputs vary by themselves, or prompts are few."""
+        if self.compared < MIN_PROMPTS or self.varying > UNCHANGED_LIMIT_RATIO:
             return None
         share = self.changed / self.compared
         if share <= UNCHANGED_LIMIT_RATIO:
@@ -101,11 +108,16 @@ class Changes:
 
     def as_dict(self) -> dict[str, Any]:
         """The one JSON shape of it (docs/json.md)."""
-        return {"changed": self.changed, "compared": self.compared, "points_at": self.points_at}
+        return {
+            "changed": self.changed,
+            "compared": self.compared,
+            "varying": self.varying,
+            "points_at": self.points_at,
+        }
 
 
-def changes(runs: Iterable[Iterable[Sample]], before: Mapping[str, Collection[str]]) -> Changes | None:
-    """Of the runs' valid samples against the hashes seen before by question; None when there is nothing to compare.
+def changes(runs: Iterable[Iterable[Sample]], before: Mapping[str, Mapping[str, int]]) -> Changes | None:
+    """Of the runs' valid samples against how often each hash was seen before, by question; None with none to compare.
 
     A prompt of several runs has changed where most of its outputs have: the same flips of near-ties are not counted
     once for every run.
@@ -115,5 +127,13 @@ def changes(runs: Iterable[Iterable[Sample]], before: Mapping[str, Collection[st
         for sample in samples:
             if sample.valid and sample.output_hash is not None and (known := before.get(sample.question_id)):
                 found.setdefault(sample.question_id, []).append(sample.output_hash not in known)
+    if not found:
+        return None
     changed = sum(2 * sum(other) > len(other) for other in found.values())
-    return Changes(changed, len(found)) if found else None
+    return Changes(changed, len(found), _varying([before[question] for question in found]))
+
+
+def _varying(seen: Iterable[Mapping[str, int]]) -> float:
+    """Share of outputs that were seen once, of the questions that were asked more than once."""
+    repeated = [times for one in seen for times in one.values() if sum(one.values()) > 1]
+    return repeated.count(1) / sum(repeated) if repeated else 0.0

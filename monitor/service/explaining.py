@@ -32,7 +32,14 @@ def explain(connection: Connection, stored: StoredVerdict, route: Route | None) 
     """The one JSON shape of an explained verdict (docs/json.md); `route`, where it is configured, has the price."""
     verdict = stored.document
     run_ids = sorted({*verdict["run_ids"], stored.run_id})
-    found = evidence(connection, run_ids, verdict["baseline_id"], verdict["change"], verdict["metric"])
+    found = evidence(
+        connection,
+        run_ids,
+        verdict["baseline_id"],
+        verdict["change"],
+        verdict["metric"],
+        None if verdict["outcome"] == judge.Outcome.CONFIRMED.value else verdict["change_interval"],
+    )
     price = (None, None) if route is None else (route.gpu_price_per_hour, route.gpus)
     baseline = None if verdict["baseline_id"] is None else baselines.get_baseline(connection, verdict["baseline_id"])
     its_runs = [runs.stored_run(connection, run_id) for run_id in run_ids]

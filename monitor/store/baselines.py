@@ -118,15 +118,18 @@ def runs_of(connection: Connection, baseline_id: int) -> dict[str, Any]:
     return {"run_ids": run_ids, "finished_at": ended.isoformat()}
 
 
-def outputs_of(connection: Connection, baseline_id: int) -> dict[str, set[str]]:
-    """Every output hash that valid samples of the baseline's runs have, by question."""
+def outputs_of(connection: Connection, baseline_id: int) -> dict[str, dict[str, int]]:
+    """In how many of the baseline's runs valid samples have each output hash, by question."""
     run_ids = select(func.unnest(baselines.c.run_ids)).where(baselines.c.id == baseline_id)
-    statement = select(samples.c.question_id, samples.c.output_hash).where(
-        samples.c.run_id.in_(run_ids), samples.c.invalid_reason.is_(None), samples.c.output_hash.is_not(None)
+    c = samples.c
+    statement = (
+        select(c.question_id, c.output_hash, func.count())
+        .where(c.run_id.in_(run_ids), c.invalid_reason.is_(None), c.output_hash.is_not(None))
+        .group_by(c.question_id, c.output_hash)
     )
-    found: dict[str, set[str]] = {}
-    for question_id, output_hash in connection.execute(statement.distinct()):
-        found.setdefault(question_id, set()).add(output_hash)
+    found: dict[str, dict[str, int]] = {}
+    for question_id, output_hash, times in connection.execute(statement):
+        found.setdefault(question_id, {})[output_hash] = times
     return found
 
 

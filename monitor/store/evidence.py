@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 RECENT_RUNS = 200
 """Looked back at: more than five days of a domain that is probed every 40 minutes."""
 ORGANIC_WINDOW = timedelta(hours=1)
-"""Of everybody's requests up to the end of the run; held against what there was while the baseline was measured."""
+"""Of everybody's requests up to the end of the run, at most; held against those while the baseline was measured."""
 METRIC = "acceptance_length"
 """What prompts are compared by where the rule's own metric has no value for each of them."""
 
@@ -38,6 +38,7 @@ def evidence(
     baseline_id: int | None,
     change: float | None = None,
     metric: str = METRIC,
+    change_interval: Sequence[float] | None = None,
 ) -> Evidence:
     """Around these runs of one domain, one at least, that a verdict is about, as it was known when the last had ended.
 
@@ -53,6 +54,7 @@ def evidence(
     return Evidence(
         metric=metric,
         change=last.change if change is None else change,
+        change_interval=change_interval,
         other_changes=_other_changes(connection, last),
         replica=last.replica,
         source=last.source or "none",
@@ -210,14 +212,15 @@ def _load(regime: Mapping[str, Any]) -> Load:
 
 
 def _organic(connection: Connection, run: Row[Any], baseline_runs: Sequence[Row[Any]]) -> OrganicMove | None:
-    """Everybody's acceptance length on the route: while the baseline was measured, and in the hour up to the run's end.
+    """Everybody's acceptance length on the route: while the baseline was measured, and since, up to an hour before the
+    run's end.
 
-    None where either was not read, and while the baseline itself is not over for an hour.
+    A reading of both times counts as the baseline's. None where either was not read.
     """
     ends = [row.finished_at for row in baseline_runs]
-    since = run.finished_at - ORGANIC_WINDOW
-    if not ends or max(ends) > since:
+    if not ends:
         return None
+    since = max(*ends, run.finished_at - ORGANIC_WINDOW)
     c = organic.c
     total = (func.coalesce(func.sum(c.steps), 0), func.coalesce(func.sum(c.accepted), 0))
     of_route = select(*total).where(c.route == run.route)

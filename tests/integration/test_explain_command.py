@@ -195,6 +195,21 @@ def test_a_route_whose_traffic_moved_while_its_probes_held_says_the_mix_and_has_
     assert "traffic mix (strong): organic acceptance length, of all traffic, 2.60 → 2.00 (-23.1%)" in told(story, ROUTE)
 
 
+def test_traffic_is_told_as_soon_as_enough_was_read_since_the_baseline(story: Story) -> None:
+    read(story, story.now - timedelta(hours=2), 2.6)
+    read(story, story.now - timedelta(minutes=20), 2.0)
+    story.run(2.39)
+    (found,) = explained(story, ROUTE)
+    assert [cause["kind"] for cause in found["causes"]] == ["traffic_mix"]
+    assert (found["organic"]["steps_before"], found["organic"]["steps_after"]) == (20_000, 20_000)
+
+
+def test_a_reading_that_began_while_the_baseline_was_measured_is_none_of_what_came_after(story: Story) -> None:
+    read(story, story.now - timedelta(minutes=42), 2.6)
+    story.run(2.39)
+    assert explained(story, ROUTE)[0]["organic"] is None
+
+
 def test_a_route_that_fell_is_not_excused_by_its_traffic(story: Story) -> None:
     read(story, story.now - timedelta(hours=2), 2.6)
     story.now += timedelta(hours=2)

@@ -230,13 +230,13 @@ def test_outputs_that_the_baseline_never_gave_point_at_the_target(well_story: St
     well_story.confirm(samples=other)
     [(incident_id, _)] = well_story.confirm(samples=other).transitions
     [event] = well_story.get_incident(incident_id)["events"]
-    assert event["outputs"] == {"changed": 20, "compared": 24, "points_at": "target"}
+    assert event["outputs"] == {"changed": 20, "compared": 24, "varying": 0.0, "points_at": "target"}
     assert "outputs changed on 20 of 24: points at the target" in " ".join(event["text"].split())
 
 
 def test_outputs_that_stay_the_same_point_at_the_drafter(well_story: Story) -> None:
     [event] = well_story.get_incident(well_story.incident())["events"]
-    assert event["outputs"] == {"changed": 0, "compared": 24, "points_at": "drafter"}
+    assert event["outputs"] == {"changed": 0, "compared": 24, "varying": 0.0, "points_at": "drafter"}
     assert "outputs unchanged (24/24): points at the drafter" in " ".join(event["text"].split())
 
 

@@ -1,6 +1,7 @@
-"""Clients that keep a server busy until killed: `python -m tests.real.background URL CLIENTS`.
+"""Clients that keep a server busy until killed: `python -m tests.real.background URL CLIENTS [DOMAIN]`.
 
-Prints a line when each of them has had a first, short answer, and begins the long ones.
+They ask what is asked in that domain, in all of them without one. Prints a line when each of them has had a first,
+short answer, and begins the long ones.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 
 import httpx
 
-from tests.real.client import ALL_PROMPTS, stream_chat
+from tests.real.client import ALL_PROMPTS, PROMPTS, stream_chat
 
 ANSWER_TOKENS = 600
 """Long answers: between two of them a client that gets little of the processor leaves the server quiet."""
@@ -19,12 +20,12 @@ PAUSE_SECONDS = 0.2
 """After a request that failed, so that a server that is gone is not asked without end."""
 
 
-def keep_asking(url: str, first: int, together: threading.Barrier) -> None:
-    """One answer after another, from the prompt of this number on; a failed one is told and does not end the work."""
-    stream_chat(url, ALL_PROMPTS[first], 1)
+def keep_asking(url: str, prompts: list[str], together: threading.Barrier) -> None:
+    """One answer after another; a failed one is told and does not end the work."""
+    stream_chat(url, prompts[0], 1)
     together.wait()
     while True:
-        for prompt in ALL_PROMPTS[first:] + ALL_PROMPTS[:first]:
+        for prompt in prompts:
             try:
                 stream_chat(url, prompt, ANSWER_TOKENS, ignore_eos=True)
             except (httpx.HTTPError, RuntimeError, ValueError) as error:
@@ -32,12 +33,14 @@ def keep_asking(url: str, first: int, together: threading.Barrier) -> None:
                 time.sleep(PAUSE_SECONDS)
 
 
-def main(url: str, clients: int) -> None:
-    """Returns never."""
+def main(url: str, clients: int, domain: str | None = None) -> None:
+    """Returns never. Every client begins with another prompt."""
+    prompts = ALL_PROMPTS if domain is None else PROMPTS[domain]
     together = threading.Barrier(clients, action=lambda: print("at work", flush=True))
     for number in range(clients):
-        threading.Thread(target=keep_asking, args=(url, number % len(ALL_PROMPTS), together)).start()
+        first = number % len(prompts)
+        threading.Thread(target=keep_asking, args=(url, prompts[first:] + prompts[:first], together)).start()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

@@ -98,11 +98,14 @@ def documents(runs: Iterable[Run]) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def background_clients(url: str, clients: int) -> Iterator[None]:
-    """So many clients in a process of their own, all at work until the end of the block; fails when they are not."""
+def background_clients(url: str, clients: int, *domain: str) -> Iterator[None]:
+    """So many clients in a process of their own, all at work until the end of the block; fails when they are not.
+
+    They ask what is asked in the domain of `client.PROMPTS`, in all of them where none is named.
+    """
     # What clients of an earlier block left is shown as running for a while, and is not what this one waits for.
     eventually(lambda: requests_running(url) == 0, "the server is idle before the background clients begin", 60)
-    command = [sys.executable, "-m", "tests.real.background", url, str(clients)]
+    command = [sys.executable, "-m", "tests.real.background", url, str(clients), *domain]
     with subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

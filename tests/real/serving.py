@@ -16,6 +16,7 @@ from tests.real.product import COMMAND, environment, eventually, specwatch
 from tests.real.servers import free_port
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 ROUTE = "chat-prod"
@@ -70,20 +71,28 @@ class Hook:
 class Serving:
     """`with Serving(directory, replica, hook) as serving`: one route to one replica, familiar prompts, a page rule."""
 
-    def __init__(self, directory: Path, replica: str, hook: Hook) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        replica: str,
+        hook: Hook,
+        settings: Mapping[str, Any] | None = None,
+        alerting: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`settings` of the route and keys of `alerting` take the place of those here."""
         self.directory = directory
         self.log_path = directory / "serve.log"
         self.address = f"127.0.0.1:{free_port()}"
         write_familiar_sets(directory / "prompts", *DOMAINS)
-        routes = {"prompts": "prompts", "routes": [{"name": ROUTE, "replicas": [replica], **SETTINGS}]}
-        alerting = {
+        route = {"name": ROUTE, "replicas": [replica], **SETTINGS, **(settings or {})}
+        defaults = {
             "rules": [{"name": "acceptance-drop", "metric": "acceptance_length", "drop": "15%", "severity": "page"}],
             "receivers": [{"name": "hook", "webhook": {"url": hook.url}}],
             # A server that stalls and is started again is away for more than two periods of these 30 s.
             "stale": {"after": 20},
         }
-        (directory / "routes.yaml").write_text(yaml.safe_dump(routes))
-        (directory / "alerting.yaml").write_text(yaml.safe_dump(alerting))
+        (directory / "routes.yaml").write_text(yaml.safe_dump({"prompts": "prompts", "routes": [route]}))
+        (directory / "alerting.yaml").write_text(yaml.safe_dump(defaults | dict(alerting or {})))
         self._environment = {"SPECWATCH_DATA": str(directory / "data"), "SPECWATCH_CONFIG": str(directory)}
 
     def __enter__(self) -> Self:
@@ -100,6 +109,11 @@ class Serving:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+    def begin_again(self) -> None:
+        """Another `serve` in the place of this one, on the same store."""
+        self.__exit__()
+        self.__enter__()
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, self.log_path.read_text()

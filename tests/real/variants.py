@@ -1,4 +1,4 @@
-"""Models derived from the tiny ones at test time and kept in the cache: drafters of graded quality, slower targets."""
+"""Models derived from the tiny ones at test time and kept in the cache: worse drafters, other targets, slower ones."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 def graded_drafter(noise: float, kind: str = "draft") -> Path:
     """tiny-draft (or tiny-eagle) with so many standard deviations of noise on its weights; 0 is the drafter itself."""
     return _derived("grade_drafter.py", MODELS / f"tiny-{kind}", noise) if noise else MODELS / f"tiny-{kind}"
+
+
+def graded_target(noise: float) -> Path:
+    """tiny-target with so many standard deviations of noise on its weights: other outputs, less of them guessed."""
+    return _derived("grade_drafter.py", MODELS / "tiny-target", noise)
 
 
 def deep_target(layers: int = 12) -> Path:

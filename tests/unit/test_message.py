@@ -136,6 +136,11 @@ def test_an_opened_incident_says_how_much_since_when_what_changed_and_what_to_do
         ),
         (Changes(20, 24), "  cause      target (strong): outputs changed on 20 of 24: points at the target;"),
         (Changes(12, 24), "  outputs    changed on 12 of 24: points at neither drafter nor target"),
+        (
+            Changes(20, 24, 0.5),
+            "  outputs    changed on 20 of 24: points at neither drafter nor target; the baseline's own runs vary\n"
+            "             on 50%",
+        ),
     ],
 )
 def test_an_alert_says_whether_outputs_changed_and_what_that_points_at(outputs: Changes, line: str) -> None:

@@ -3,7 +3,8 @@
     python grade_drafter.py SOURCE DESTINATION NOISE
 
 NOISE is in standard deviations of the matrix it is added to. The seed is fixed, so 0.2 is always the same drafter. With
-tiny-draft, 0.1 costs a few percent of acceptance length in arithmetic and 14 in code; 0.4 costs 28 and 48.
+tiny-draft, 0.1 costs a few percent of acceptance length in arithmetic and 14 in code; 0.4 costs 28 and 48. Of a target
+it makes another, which answers otherwise.
 """
 
 from __future__ import annotations
