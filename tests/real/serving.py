@@ -36,6 +36,9 @@ SETTINGS: dict[str, Any] = {
 }
 """A compressed day: what takes 40 minutes in production takes half a minute."""
 
+WHAT_WE_ADVISE = ("--no-enable-per-request-metrics", "--per-request-spec-decode-metrics", "summary")
+"""The flags of a server that docs/vllm.md names."""
+
 
 class Hook:
     """A web hook on loopback; `bodies` are what it was sent of incidents, in order, `notes` what of bumps."""
@@ -109,6 +112,15 @@ class Serving:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+    def wait_for_baselines(self) -> None:
+        """Returns once every domain has an approved one."""
+        eventually(
+            lambda: {row["domain"] for row in self.ask("baseline", "list") if row["approved_at"]} == set(DOMAINS),
+            "a baseline of every domain is approved",
+            seconds=400,
+            pause_seconds=2,
+        )
 
     def begin_again(self) -> None:
         """Another `serve` in the place of this one, on the same store."""

@@ -18,7 +18,7 @@ from monitor.core.causes import ORGANIC_STEPS
 from tests.real.client import read_counters
 from tests.real.product import background_clients, eventually
 from tests.real.servers import MODELS, ROOT, RealServer
-from tests.real.serving import DOMAINS, ROUTE, Hook, Serving
+from tests.real.serving import DOMAINS, ROUTE, WHAT_WE_ADVISE, Hook, Serving
 from tests.real.variants import graded_drafter, graded_target
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tests.real.pool import ServerPool
     from tests.real.tables import Tables
 
-WHAT_WE_ADVISE = ("--no-enable-per-request-metrics", "--per-request-spec-decode-metrics", "summary")
 DRAFTER_NOISE = 0.4
 TARGET_NOISE = 0.5
 USUAL, OTHER = "math", "prose"
@@ -74,12 +73,7 @@ def server(servers: ServerPool, target: Path) -> Iterator[RealServer]:
 def serving(server: RealServer, hook: Hook, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """With an approved baseline of every domain."""
     with Serving(tmp_path_factory.mktemp("serving"), server.base_url, hook, SETTINGS, ALERTING) as found:
-        eventually(
-            lambda: {row["domain"] for row in found.ask("baseline", "list") if row["approved_at"]} == set(DOMAINS),
-            "a baseline of every domain is approved",
-            seconds=400,
-            pause_seconds=2,
-        )
+        found.wait_for_baselines()
         yield found
 
 

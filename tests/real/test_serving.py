@@ -16,7 +16,7 @@ from tests.real.client import acceptance_length, requests_running, stream_chats
 from tests.real.familiar import TURNS
 from tests.real.product import eventually
 from tests.real.servers import RealServer
-from tests.real.serving import BASELINE_RUNS, DOMAINS, ROUTE, SETTINGS, Hook, Serving
+from tests.real.serving import BASELINE_RUNS, DOMAINS, ROUTE, SETTINGS, WHAT_WE_ADVISE, Hook, Serving
 from tests.real.variants import graded_drafter
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tests.real.tables import Tables
 
 NOISE = 0.4
-WHAT_WE_ADVISE = ("--no-enable-per-request-metrics", "--per-request-spec-decode-metrics", "summary")
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +45,7 @@ def server(servers: ServerPool) -> Iterator[RealServer]:
 def serving(server: RealServer, hook: Hook, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """With an approved baseline of every domain."""
     with Serving(tmp_path_factory.mktemp("serving"), server.base_url, hook) as found:
-        eventually(
-            lambda: {row["domain"] for row in found.ask("baseline", "list") if row["approved_at"]} == set(DOMAINS),
-            "a baseline of every domain is approved",
-            seconds=400,
-            pause_seconds=2,
-        )
+        found.wait_for_baselines()
         yield found
 
 
