@@ -52,6 +52,7 @@ why_option = click.option("--why", default="", help="Why; kept with the approval
 @click.option(
     "--run", "run_ids", multiple=True, type=RECORD_ID, help="From exactly these runs of one domain; repeatable."
 )
+@click.option("--mixed", is_flag=True, help="With --last: also from runs of several identities.")
 @click.option("--approve", is_flag=True, help="Approve at once.")
 @by_option
 @why_option
@@ -62,17 +63,23 @@ def create(
     domains: tuple[str, ...],
     last: int,
     run_ids: tuple[int, ...],
+    mixed: bool,
     approve: bool,
     by: str,
     why: str,
 ) -> None:
-    """Create an immutable baseline of ROUTE per domain, from chosen runs or the last valid ones."""
+    """Create an immutable baseline of ROUTE per domain, from chosen runs or the last valid ones.
+
+    Where model, drafter, engine or K changed among the last runs it refuses, and says how many there are since.
+    """
     from monitor.store import baselines
 
     now = datetime.now(UTC)
     lines = []
     with context.database() as database, database.transaction() as connection:
         chosen = [list(run_ids)] if run_ids else _last_runs(connection, route, domains, last)
+        if not run_ids and not mixed:
+            _require_one_identity(connection, route, chosen, last)
         for ids in chosen:
             baseline_id = baselines.create_baseline(connection, ids, by, now)
             made = baselines.get_baseline(connection, baseline_id) or {}
@@ -98,6 +105,29 @@ def _last_runs(connection: Any, route: str, domains: tuple[str, ...], last: int)
     if not chosen:
         raise UsageError(f"there is no valid run of route {route}; see 'specwatch runs'")
     return chosen
+
+
+def _require_one_identity(connection: Any, route: str, chosen: list[list[int]], last: int) -> None:
+    """Raises UsageError where the runs of a domain are not all of what ran in its newest one."""
+    from monitor.store.identities import identities_of
+
+    problems, alike = [], last
+    for ids in chosen:
+        known = identities_of(connection, ids)
+        newest = known[ids[-1]]
+        changed = {run_id: changes for run_id in ids if (changes := newest.changes_from(known[run_id]))}
+        if changed:
+            since = next(number for number, run_id in enumerate(reversed(ids)) if run_id in changed)
+            run_id = ids[-1 - since]
+            what = ", ".join(f"{name} {before} → {now}" for name, (before, now) in changed[run_id].items())
+            problems.append(f"{what} after run {run_id} ({count(since, 'run')} since)")
+            alike = min(alike, since)
+    if problems:
+        told = "; ".join(dict.fromkeys(problems))
+        raise UsageError(
+            f"the last {last} runs of {route} are of several identities: {told}. Give --last {alike}, or wait for more "
+            "runs of what runs now; --mixed takes them all the same"
+        )
 
 
 def _line(made: dict[str, Any], *, approved: bool) -> str:

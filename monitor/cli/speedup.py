@@ -21,6 +21,7 @@ Ratios are plain over speculative, with the 95 % interval; above 1 speculation w
 first token, in all. With fewer tokens per step than 'break-even' it loses. 'same output': of the replica and its twin;
 'twin's own': of the twin asked again. 'modelled' is tokens per step over the break-even of a saved sweep."""
 BELOW_PARTS = "Times are plain→speculative. The ratio of whole answers is by token of the answer."
+BELOW_VERDICTS = "What the rules on speedup said of these measurements; three that trip in a row open an incident."
 BELOW_COSTS = """\
 What a million tokens cost, plain→speculative: at the tokens per second measured of either server at this concurrency,
 with gpus and gpu_price_per_hour of routes.yaml. At another load it is another: see 'specwatch advise'."""
@@ -40,17 +41,24 @@ def speedup(context: Context, route: str | None, *, last: int, format_: str) -> 
     """Show the newest speedup of every domain of every route, or of ROUTE with its times.
 
     'serve' measures a route with a plain_twin every speedup_every. A domain never measured so has a speedup modelled
-    from its latest run and the newest saved sweep of its model, K and engine, where there is one.
+    from its latest run and the newest saved sweep of its model, K and engine, where there is one. With ROUTE it also
+    shows what the rules on speedup said of each measurement.
     """
     from monitor.store.speedups import newest_speedups
+    from monitor.store.verdicts import verdicts_of_speedups
 
     with context.database() as database, database.transaction() as connection:
         rows = newest_speedups(connection, route, last)
+        said = verdicts_of_speedups(connection, [row["id"] for row in rows if row["id"] is not None])
     routes = context.configured()
-    rows = [_priced(row, routes) for row in rows]
+    rows = [{**_priced(row, routes), "verdicts": said.get(row["id"], [])} for row in rows]
     nothing = "no speedup is known; 'specwatch serve' measures routes with a plain_twin"
     if route is not None and format_ in ("table", "markdown"):
         emit([part for row in rows for part in _parts(row)], _part_columns(), format_, nothing, BELOW_PARTS)
+        verdicts = [{**verdict, "of": row} for row in rows for verdict in row["verdicts"]]
+        if verdicts:
+            click.echo()
+            emit(verdicts, _verdict_columns(), format_, nothing, BELOW_VERDICTS)
     else:
         emit(rows, _columns(), format_, nothing, BELOW)
     priced = [row for row in rows if row["cost_per_million_tokens"]]
@@ -130,6 +138,17 @@ def _part_columns() -> list[Column]:
         Column("p95", change("p95"), right=True),
         time_column("measured", "finished_at"),
         Column("basis", lambda row: row["invalid_reason"] or row["basis"]),
+    ]
+
+
+def _verdict_columns() -> list[Column]:
+    return [
+        Column("domain", lambda verdict: verdict["of"]["domain"]),
+        Column("measurement", lambda verdict: str(verdict["of"]["id"]), right=True),
+        Column("rule", lambda verdict: verdict["rule"]),
+        Column("outcome", lambda verdict: verdict["outcome"]),
+        Column("reason", lambda verdict: verdict["reason"] or "within what the rule allows"),
+        time_column("judged", "judged_at"),
     ]
 
 

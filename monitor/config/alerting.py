@@ -8,7 +8,8 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from monitor.config.limits import MAX_RUNS
 from monitor.config.maintenance import Maintenance
-from monitor.config.receivers import Receiver, web_address
+from monitor.config.receivers import Receiver, WebAddress
+from monitor.config.routes import Route
 from monitor.config.secrets import Secret
 from monitor.config.strict import Labels, Name, Names, StrictModel, Switch, Text, Whole, at_least_one
 from monitor.config.units import Duration, DurationOrOff, Floor, Ratio
@@ -81,6 +82,11 @@ class Rule(StrictModel):
         default_factory=dict,
         examples=[{"tier": "interactive"}],
         description="Labels that a route must have, with these values, to be judged. Unset: any.",
+    )
+    runbook_url: WebAddress | None = Field(
+        default=None,
+        examples=["https://wiki.example.com/dead-drafter"],
+        description="What your on-call reads when this rule speaks. Unset: the route's, else that of alerting.yaml.",
     )
 
     @model_validator(mode="after")
@@ -170,6 +176,12 @@ class Heartbeat(StrictModel):
         return duration
 
 
+def runbook_url(alerting: "Alerting", route: Route, rule: Rule | None = None) -> str | None:
+    """What is read on an alert of this route: the rule's, else the route's, else the one of alerting.yaml."""
+    own = (None if rule is None else rule.runbook_url, route.runbook_url)
+    return next((url for url in own if url is not None), alerting.runbook_url)
+
+
 Named = tuple[Rule, ...] | tuple[Receiver, ...] | tuple[Maintenance, ...]
 
 
@@ -227,16 +239,17 @@ class Alerting(StrictModel):
         default=None,
         description="A dead-man's switch, called while probes run on time and messages leave. Unset: none is called.",
     )
-    external_url: Text | None = Field(
+    external_url: WebAddress | None = Field(
         default=None,
         examples=["https://specwatch.example.com"],
         description="Address of this service as people reach it, for links in messages. Unset: messages have no links.",
     )
 
-    runbook_url: Text | None = Field(
+    runbook_url: WebAddress | None = Field(
         default=None,
         examples=["https://wiki.example.com/specwatch"],
-        description="What your on-call reads, named in every alert that fires. Unset: docs/alerts.md is named.",
+        description="What your on-call reads, named in every alert that fires; a rule and a route may have their own. "
+        "Unset: docs/alerts.md is named.",
     )
 
     @field_validator("gather_for")
@@ -266,11 +279,6 @@ class Alerting(StrictModel):
         if duration is not None and duration < SHORTEST_REMINDER:
             raise ValueError("reminders this often are noise; write for example 4h, or off")
         return duration
-
-    @field_validator("external_url", "runbook_url")
-    @classmethod
-    def _an_address(cls, url: str | None) -> str | None:
-        return None if url is None else web_address(url).rstrip("/")
 
     @model_validator(mode="before")
     @classmethod

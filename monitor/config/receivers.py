@@ -5,7 +5,7 @@ from email.utils import parseaddr
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from monitor.config.secrets import Secret
 from monitor.config.settings import Headers, TextOrSecret
@@ -26,6 +26,10 @@ def web_address(url: str) -> str:
     if parts.username is not None or parts.password is not None:
         raise ValueError("a URL with a user or password in it is refused; name the whole URL as a secret")
     return url
+
+
+WebAddress = Annotated[Text, AfterValidator(lambda url: web_address(url).rstrip("/"))]
+"""An address for links, without a slash at its end."""
 
 
 _TIMEOUT = Field(

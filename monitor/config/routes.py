@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_val
 
 from monitor.config.gates import Gates
 from monitor.config.limits import MAX_GPUS, MAX_RUNS, MAX_WEIGHT
+from monitor.config.receivers import WebAddress
 from monitor.config.replicas import ListedOrFound, Url
 from monitor.config.secrets import Secret, from_directory
 from monitor.config.settings import Settings
@@ -87,6 +88,13 @@ class Route(Settings):
         default_factory=dict,
         examples=[{"team": "chat", "tier": "interactive"}],
         description="Labels of the route in metrics and alerts; `match` in alerting.yaml selects by them. Unset: none.",
+    )
+
+    runbook_url: WebAddress | None = Field(
+        default=None,
+        examples=["https://wiki.example.com/chat-prod"],
+        description="What your on-call reads on an alert of this route; one that a rule of alerting.yaml has goes "
+        "before. Unset: the one of alerting.yaml.",
     )
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from monitor.alerting.losing import speedup_event
 from monitor.alerting.receivers import receivers_for
+from monitor.config.alerting import runbook_url
 from monitor.core import incidents as life
 from monitor.core import losing
 from monitor.core.cost import cost_per_day
@@ -112,7 +113,7 @@ class SpeedupJudging:
             broken_domains=list(state.domains),
             involved=stored["domains"],
             external_url=self._alerting.external_url,
-            runbook_url=self._alerting.runbook_url,
+            runbook_url=runbook_url(self._alerting, route, rule),
         )
         receivers = receivers_for(self._alerting, route, stored["severity"]) | outbox.told(connection, incident_id)
         incidents.add_event(connection, incident_id, transition, document, receivers, now)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.receivers import receivers_for, takes_no_notes
 from monitor.alerting.silence_end import silence_end_event
+from monitor.config.alerting import runbook_url
 from monitor.core.silence import covers, notice_at
 from monitor.store import incidents, outbox, silences
 
@@ -54,9 +55,8 @@ class SilenceEnds:
         for name, those in by_route.items():
             route = self._routes[name]
             told = {one for incident in those for one in receivers_for(self._alerting, route, incident["severity"])}
-            document = silence_end_event(
-                silence, name, route.labels, those, now=now, runbook_url=self._alerting.runbook_url
-            )
+            runbook = runbook_url(self._alerting, route)
+            document = silence_end_event(silence, name, route.labels, those, now=now, runbook_url=runbook)
             outbox.queue_note(connection, document, told - takes_no_notes(self._alerting), now)
         return True
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from monitor.alerting.receivers import receivers_for
 from monitor.alerting.stale import measured_event, stale_event
+from monitor.config.alerting import runbook_url
 from monitor.core.incidents import IncidentState, Transition
 from monitor.core.stale import Measured, on_measured, on_stale, stale_since
 from monitor.store import incidents, outbox, slots
@@ -97,7 +98,7 @@ class StaleWatch:
             opened_at=now,
             now=now,
             external_url=alerting.external_url,
-            runbook_url=alerting.runbook_url,
+            runbook_url=runbook_url(alerting, route),
         )
         logger.warning("%s", document["summary"])
         receivers = receivers_for(alerting, route, alerting.stale.severity)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.message import incident_event
 from monitor.alerting.receivers import receivers_for
+from monitor.config.alerting import runbook_url
 from monitor.core import incidents as life
 from monitor.core import judge
 from monitor.core.cost import cost_per_day
@@ -114,7 +115,7 @@ class Transitions:
             if found is None
             else found.replica_difference,
             external_url=self._alerting.external_url,
-            runbook_url=self._alerting.runbook_url,
+            runbook_url=runbook_url(self._alerting, route, rule),
         )
 
     def _evidence(self, case: Case, rule: Rule, verdict: judge.Verdict) -> Evidence:

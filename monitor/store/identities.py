@@ -13,7 +13,7 @@ from monitor.core.records import Identity
 from monitor.store.schema import SERVING, bumps, identities, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection, Row
@@ -34,6 +34,13 @@ def store_identity(connection: Connection, identity: Identity, seen_at: datetime
 def identity_of(connection: Connection, identity_id: int) -> dict[str, Any]:
     """The document of a stored identity."""
     return connection.execute(select(identities.c.document).where(identities.c.id == identity_id)).scalar_one()
+
+
+def identities_of(connection: Connection, run_ids: Sequence[int]) -> dict[int, Identity]:
+    """run id → what was running."""
+    statement = select(runs.c.id, identities.c.document).join(identities, identities.c.id == runs.c.identity_id)
+    rows = connection.execute(statement.where(runs.c.id.in_(run_ids)))
+    return {row.id: Identity.from_dict(row.document) for row in rows}
 
 
 def last_identity(connection: Connection, route: str, replica: str | None) -> tuple[int, Identity] | None:

@@ -58,7 +58,7 @@ SHOWS_FIGURES: dict[str, list[tuple[str, ...]]] = {
     "incidents show": [("{incident}",)],
     "baseline list": [()],
     "baseline show": [("1",)],
-    "baseline create": [(ROUTE,)],
+    "baseline create": [(ROUTE, "--mixed")],
     "sweep": [("--plain", "{plain}", "--speculative", "{speculative}", "--speculative", "{speculative}", *CURVE)],
     "sweeps": [(), ("1",)],
     "reference import": [("{golden}",)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from monitor.store import baselines, incidents, speedups, verdicts
 from monitor.store.forget import forget_route
 from monitor.store.runs import store_run
 from tests.factories import ROUTE, START, make_alerting, make_route, make_run
+from tests.integration.test_shell_answers import specwatch
 
 if TYPE_CHECKING:
     from monitor.store.database import Database
@@ -171,3 +173,24 @@ def test_a_route_that_is_forgotten_takes_its_verdicts_on_speedups_along(losing: 
     with losing.database.transaction() as connection:
         forget_route(connection, ROUTE)
         assert connection.execute(text("SELECT count(*) FROM verdicts")).scalar_one() == 0
+
+
+def test_the_command_lists_what_the_rules_said_of_a_route_s_measurements(database: Database) -> None:
+    measuring = Measuring(database, LOSING)
+    measuring.measure(0.9)
+    measuring.measure(1.2, domain="math")
+    shown = " ".join(specwatch(database, "speedup", ROUTE).stdout.split())
+    assert "coding 1 losing tripped below the floor with its whole interval" in shown
+    assert "math 2 losing ok its interval is not below the floor" in shown
+    [coding, math] = json.loads(specwatch(database, "speedup", "--format", "json").stdout)
+    assert [verdict["outcome"] for row in (coding, math) for verdict in row["verdicts"]] == ["tripped", "ok"]
+
+
+def test_an_alert_names_the_runbook_of_its_rule(database: Database) -> None:
+    own = {**LOSING, "runbook_url": "https://wiki.example.com/losing"}
+    measuring = Measuring(database, own)
+    for _ in range(3):
+        measuring.measure(0.9)
+    [incident] = measuring.incidents()
+    assert incident["events"][0]["runbook_url"] == "https://wiki.example.com/losing"
+    assert "runbook    https://wiki.example.com/losing" in incident["events"][0]["text"]

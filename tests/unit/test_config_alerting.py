@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from monitor.config.alerting import Alerting, Routing
+from monitor.config.alerting import Alerting, Routing, runbook_url
 from monitor.config.secrets import Secret
+from tests.factories import make_route
 
 RULES = [{"name": "acceptance-drop", "drop": "15%"}]
 RECEIVERS: list[dict[str, Any]] = [{"name": "log", "log": {}}, {"name": "hook", "webhook": {"url": "http://a/hook"}}]
@@ -187,6 +188,17 @@ def test_the_end_of_a_silence_is_told_a_quarter_of_an_hour_ahead_unless_it_says_
         ("silence_notice",),
         "the end of a silence is told a day ahead at most; write for example 15m, or off",
     )
+
+
+def test_the_runbook_of_a_rule_goes_before_that_of_the_route_and_that_before_the_one_of_all() -> None:
+    general, of_route, of_rule = (f"https://wiki.example.com/{name}" for name in ("all", "chat", "dead"))
+    found = alerting(runbook_url=f"{general}/", rules=[{"name": "drop", "drop": "15%", "runbook_url": of_rule}])
+    (rule,) = found.rules
+    own, other = make_route(runbook_url=of_route), make_route()
+    assert [runbook_url(found, route, rule) for route in (own, other)] == [of_rule, of_rule]
+    assert [runbook_url(found, route) for route in (own, other)] == [of_route, general]
+    plain = rule.model_copy(update={"runbook_url": None})
+    assert (runbook_url(found, own, plain), runbook_url(alerting(), other, plain)) == (of_route, None)
 
 
 def test_an_absolute_rule_has_a_floor_and_no_drop() -> None:
