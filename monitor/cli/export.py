@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PROFILE = "speculation_profile.json"
 SUFFIXES = (".parquet", ".csv", ".json")
 KINDS = {
-    **dict.fromkeys(("source", "metric", "method", "drafter"), "string"),
+    **dict.fromkeys(("source", "metric", "method", "drafter", "warm"), "string"),
     **dict.fromkeys(("k", "baseline_id"), "int64"),
     **dict.fromkeys((*HISTORY_METRICS, "value", "baseline_value", "change"), "float64"),
 }

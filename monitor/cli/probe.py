@@ -45,7 +45,7 @@ def _replayed(options: ProbeOptions, sets: Sequence[PromptSet]) -> list[Run]:
 
     from monitor.cli.progress import shown_progress
 
-    total = sum(len(prompt_set.prompts[: options.prompts]) for prompt_set in sets)
+    total = options.passes * sum(len(prompt_set.prompts[: options.prompts]) for prompt_set in sets)
     with shown_progress(total, "prompts") as progress:
         return asyncio.run(_replay_all(options, sets, progress))
 
@@ -74,6 +74,7 @@ async def _replay_all(options: ProbeOptions, sets: Sequence[PromptSet], progress
             declared_identity=options.declared(),
             limit=options.prompts,
             min_prompts=MIN_SHARED_PROMPTS if options.save else 1,  # what is kept may become a baseline
+            warm=options.cache == "both",
             on_sample=progress.sample_done,
         )
         assert isinstance(run, Run)  # without max_waiting nobody stands aside

@@ -51,6 +51,16 @@ class ProbeOptions:
     save: bool
     route: str
 
+    def __post_init__(self) -> None:
+        """Raises UsageError for a warm pass of a drafter that learns."""
+        from monitor.core.learning import learns_from_replay
+
+        if self.cache == "both" and learns_from_replay(self.engine, self.method):
+            raise click.UsageError(
+                f"--method {self.method} drafts from answers it has seen, so that a warm pass shows them and not the "
+                "cache; use --cache cold"
+            )
+
     def target(self) -> Target:
         """The server to ask. Raises ConfigError for a key that cannot be had."""
         from monitor.probing.target import Target
@@ -71,10 +81,15 @@ class ProbeOptions:
             endpoint=self.endpoint,
             max_tokens=self.max_tokens,
             temperature=self.temperature,
-            cache=self.cache,
+            cache="warm" if self.cache == "warm" else "cold",
             chat_template_kwargs=() if self.thinking is None else (("enable_thinking", self.thinking),),
             extra_body=tuple(self.extra_body.items()),
         )
+
+    @property
+    def passes(self) -> int:
+        """How often each prompt is asked."""
+        return 2 if self.cache == "both" else 1
 
     def declared(self) -> Identity:
         from monitor.core.records import Identity
@@ -197,10 +212,11 @@ OPTIONS: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
     ),
     click.option(
         "--cache",
-        type=click.Choice(["cold", "warm"]),
+        type=click.Choice(["cold", "warm", "both"]),
         default="cold",
         show_default=True,
-        help="Keep the run apart from what earlier requests left in the prefix cache, or let it meet that.",
+        help="Keep the run apart from what earlier requests left in the prefix cache, or let it meet that; both: the "
+        "first, then the same prompts once more, warm.",
     ),
     click.option("--thinking/--no-thinking", default=None, help="Set enable_thinking.  [default: the model decides]"),
     click.option("--prompts-dir", type=PATH, metavar="DIR", help="Your own prompt sets, one DOMAIN.jsonl each."),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.output import Column, emit
-from monitor.core.format import NOTHING, context_text, figure, survival_text
+from monitor.core.format import NOTHING, both, cached_text, change, context_text, figure, survival_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +31,7 @@ def show(runs: Sequence[Run], format_: str) -> None:
     elif measured:
         emit(document["domains"], COLUMNS, format_, "")
         _show_contexts(document["domains"], format_)
+        _show_warm(document["domains"], format_)
     if not measured:
         first = next(run for run in runs if run.invalid_reason)
         raise TargetError(first.invalid_reason or "", first.invalid_detail or "")
@@ -53,6 +54,14 @@ def _show_contexts(domains: Sequence[Mapping[str, Any]], format_: str) -> None:
         emit(rows, CONTEXT_COLUMNS, format_, "")
 
 
+def _show_warm(domains: Sequence[Mapping[str, Any]], format_: str) -> None:
+    """The warm pass of each domain beside its cold one, where there was one."""
+    rows = [domain for domain in domains if domain["warm"] is not None and domain["warm"]["prompts_valid"]]
+    if rows and format_ in ("table", "markdown"):
+        click.echo()
+        emit(rows, WARM_COLUMNS, format_, "")
+
+
 def document_of(runs: Sequence[Run]) -> dict[str, Any]:
     """The JSON of a one-shot probe (docs/json.md): identity, figures by domain, raw counts by prompt, warnings."""
     from monitor.core.contexts import by_context
@@ -73,6 +82,7 @@ def document_of(runs: Sequence[Run]) -> dict[str, Any]:
                 "invalid_detail": run.invalid_detail,
                 "acceptance_by_source": dict(run.acceptance_by_source),
                 "by_context": by_context(run.samples),
+                "warm": None if run.warm is None else run.warm.as_dict(),
             }
             for run in runs
         ],
@@ -91,6 +101,9 @@ def _warnings(runs: Sequence[Run]) -> list[str]:
         if invalid:
             why = f"{invalid[0].invalid_reason}: {invalid[0].invalid_detail}"
             found.append(f"{run.domain}: {len(invalid)} of {len(run.samples)} prompts are invalid, the first {why}")
+        if run.warm is not None and run.warm.invalid_reason is not None:
+            why = f"{run.warm.invalid_reason}: {run.warm.invalid_detail}"
+            found.append(f"{run.domain}: the warm pass is invalid: {why}")
     return found
 
 
@@ -110,6 +123,14 @@ def _survival(row: Mapping[str, Any]) -> str:
     return survival_text(shares[:SURVIVAL_SHOWN]) + (" …" if len(shares) > SURVIVAL_SHOWN else "")
 
 
+def _warm_lengths(row: Mapping[str, Any]) -> str:
+    return both("acceptance_length", row["acceptance_length"], row["warm"]["acceptance_length"])
+
+
+def _warm_ttft(row: Mapping[str, Any]) -> str:
+    return both("ttft_seconds", row["ttft_seconds"]["p50"], row["warm"]["ttft_seconds"]["p50"])
+
+
 COLUMNS = (
     Column("domain", lambda row: str(row["domain"])),
     Column("AL (mean)", _lengths, right=True),
@@ -120,6 +141,15 @@ COLUMNS = (
     Column("TTFT", lambda row: figure("ttft_seconds", row["ttft_seconds"]["p50"]), right=True),
     Column("valid", lambda row: f"{row['prompts_valid']}/{row['prompts_total']}", right=True, once=True),
     Column("source", lambda row: row["source"] or NOTHING, once=True),
+)
+WARM_COLUMNS = (
+    Column("domain", lambda row: str(row["domain"])),
+    Column("AL cold→warm", _warm_lengths, right=True),
+    Column("change", lambda row: change(row["warm"]["change"]), right=True),
+    Column("cached", lambda row: cached_text(row["warm"]), right=True),
+    Column("TTFT", _warm_ttft, right=True),
+    Column("valid", lambda row: f"{row['warm']['prompts_valid']}/{row['warm']['prompts_total']}", right=True),
+    Column("source", lambda row: row["warm"]["source"] or NOTHING, once=True),
 )
 CONTEXT_COLUMNS = (
     Column("domain", lambda row: str(row["domain"])),

@@ -21,7 +21,17 @@ from monitor.cli.output import (
     wrapped,
 )
 from monitor.cli.run_now import run_now
-from monitor.core.format import NOTHING, change, context_text, count, figure, floor_text, leak_text, survival_text
+from monitor.core.format import (
+    NOTHING,
+    change,
+    context_text,
+    count,
+    figure,
+    floor_text,
+    leak_text,
+    survival_text,
+    warm_parts,
+)
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -123,6 +133,8 @@ def _print_run(found: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> None
         f"  counts    steps {found['steps']}, drafted {NOTHING if found['drafted'] is None else found['drafted']}, "
         f"accepted {found['accepted']}, completion tokens {found['completion_tokens']}"
     )
+    if found["warm"] is not None:
+        click.echo(wrapped("warm", *warm_parts(found)))
     for warning in found["warnings"]:
         click.echo(wrapped("warning", *warning.split()))
     for verdict in verdicts:

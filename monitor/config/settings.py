@@ -13,6 +13,7 @@ from monitor.config.limits import MAX_CONCURRENCY, MAX_GPUS, MAX_K, MAX_PROMPTS,
 from monitor.config.secrets import Secret, from_directory
 from monitor.config.strict import Number, StrictModel, Switch, Text, Whole, WholeOrZero
 from monitor.config.units import Duration, Ratio, format_duration
+from monitor.core.learning import learns_from_replay
 
 # Tags of union members are in angle brackets so that `load` can leave them out of the path in a message.
 TEXT, SECRET = "<text>", "<secret>"
@@ -195,10 +196,12 @@ class Settings(StrictModel):
         description="With source `counters`: tokens that the server generated for others while it answered a prompt, "
         "as a share of that prompt's own. Above it the sample is invalid.",
     )
-    cache: Literal["cold", "warm"] = Field(
+    cache: Literal["cold", "warm", "both"] = Field(
         default="cold",
         description="`cold` sends a `cache_salt` of its own with every run, so that no run meets the cache of another; "
-        "`warm` sends none.",
+        "`warm` sends none. `both` is `cold`, and then the same prompts once more under the same salt: the cold pass "
+        "is the run and is judged, the warm one is shown beside it. It asks twice as much, and is refused for a "
+        "drafter that learns from replayed prompts.",
     )
     max_waiting: WholeOrZero = Field(
         le=MAX_WAITING, default=0, description="Stand aside while the replica reports more waiting requests than this."
@@ -220,6 +223,16 @@ class Settings(StrictModel):
     identity: DeclaredIdentity = Field(
         default=DeclaredIdentity(), description="Declared facts about what is running, beside those observed."
     )
+
+    @field_validator("identity")
+    @classmethod
+    def _no_warm_pass_where_drafts_are_learnt(cls, value: DeclaredIdentity, info: ValidationInfo) -> DeclaredIdentity:
+        if info.data.get("cache") == "both" and learns_from_replay(info.data.get("engine"), value.method):
+            raise ValueError(
+                f"method {value.method} drafts from answers it has seen, so that a warm pass shows them and not the "
+                "cache; use cache: cold instead of cache: both"
+            )
+        return value
 
     @field_validator("speedup_every")
     @classmethod

@@ -18,7 +18,7 @@ def figure(metric: str, value: float | None) -> str:
     """The value of a named figure with its unit; a dash when there is none."""
     if value is None:
         return NOTHING
-    if metric.startswith(("acceptance_rate", "coverage", "merged_ratio")):
+    if metric.startswith(("acceptance_rate", "cached_ratio", "coverage", "merged_ratio")):
         return f"{value:.1%}"
     if metric.endswith("seconds_per_token"):
         return f"{value * 1000:.2f} ms"
@@ -74,6 +74,34 @@ def context_text(bucket: Mapping[str, Any]) -> str:
 
 def _tokens(number: int) -> str:
     return f"{number // 1024}k" if number >= 1024 else str(number)
+
+
+def warm_parts(run: Mapping[str, Any]) -> list[str]:
+    """The warm pass of a run's document, beside its cold one, in parts that a line may break between."""
+    warm = run["warm"]
+    if warm["invalid_reason"] is not None:
+        return [f"INVALID: {warm['invalid_reason']}: {warm['invalid_detail']}"]
+    parts = [
+        f"AL {figure('acceptance_length', warm['acceptance_length'])} (prompt mean",
+        f"{figure('acceptance_length', warm['acceptance_length_prompt_mean'])}){by_source(warm['source'])},",
+    ]
+    if warm["change"] is not None:
+        low, high = map(change, warm["change_interval"])
+        parts += [
+            f"{change(warm['change'])} from the cold pass",
+            f"(95 % interval {low} to {high}) over {count(warm['prompts'], 'prompt')},",
+        ]
+    cold = run["ttft_seconds"]["p50"]
+    return [
+        *parts,
+        f"prompt tokens cached {cached_text(warm)},",
+        f"TTFT {both('ttft_seconds', cold, warm['ttft_seconds']['p50'])}",
+    ]
+
+
+def cached_text(warm: Mapping[str, Any]) -> str:
+    """Share of prompt tokens that the cache had, in the cold pass and in the warm one: 0.0%→93.8%."""
+    return both("cached_ratio", warm["cold_cached_ratio"], warm["cached_ratio"])
 
 
 def survival_text(shares: Sequence[float] | None) -> str:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from monitor.core.warm import Warm
+
 
 class Source(enum.StrEnum):
     """Where counts come from; figures of different sources are never compared."""
@@ -226,7 +228,8 @@ class Run:
     """One replay of one prompt set on one replica at one concurrency: its samples and what they were measured under.
 
     `invalid_reason` is None when the run may be judged; otherwise the stable word why not. `acceptance_by_source`:
-    pooled AL of the same answers by every source that has it, the run's own among them.
+    pooled AL of the same answers by every source that has it, the run's own among them. Everything is of the cold pass
+    where there is a warm one, which is in `warm`.
     """
 
     route: str
@@ -245,3 +248,4 @@ class Run:
     invalid_detail: str | None = None
     warnings: tuple[str, ...] = ()
     acceptance_by_source: Mapping[str, float] = field(default_factory=dict)
+    warm: Warm | None = None

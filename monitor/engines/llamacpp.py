@@ -67,8 +67,8 @@ class LlamaCppEngine(OpenAIEngine):
         return Glance(counters_or_why(lambda: counters_of(page, url)), load_of(metrics), speculates(metrics))
 
     def own_keys(self, sampling: Sampling, salt: str | None) -> dict[str, Any]:
-        """See `OpenAIEngine.own_keys`. A cold run uses no cache at all, for want of a salt."""
-        return {"timings_per_token": True, "cache_prompt": salt is None}
+        """See `OpenAIEngine.own_keys`. A cold pass uses no cache at all, for want of a salt."""
+        return {"timings_per_token": True, "cache_prompt": sampling.cache == "warm"}
 
     def chunk(self, document: Mapping[str, Any], url: str) -> Chunk:
         """See `OpenAIEngine.chunk`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from monitor.core.format import count
+from monitor.core.learning import learns_from_replay
 from monitor.core.records import Identity, Sample, Source
 from monitor.engines.counters import Change
 from monitor.engines.counts import (
@@ -204,11 +205,8 @@ class Outcome:
             found += self._about_unused_counters(attempts)
         if reading.source is Source.COUNTERS and self.wish == "auto":
             found.append(f"counts are those of the whole server, around one prompt at a time; {self.advice}")
-        if identity.method == "suffix":
-            found.append(
-                "suffix decoding learns from replayed prompts: its figures rise from run to run, unless more requests "
-                "come in between than it remembers (suffix_decoding_max_cached_requests, by default 10,000)"
-            )
+        if learns_from_replay(identity.engine, identity.method):
+            found.append(_about_learning(identity.method or ""))
         if (late := max(attempt.loop_lag_seconds for attempt in attempts)) > LATE_SECONDS:
             found.append(f"this machine was late by up to {late * 1000:.0f} ms: times include its own delay")
         return tuple(found)
@@ -230,6 +228,14 @@ class Outcome:
             return []
         faults = [str(window) for window in read if not isinstance(window, Change)]
         return [f"the server's counters are no use: {faults[0] if faults else self._contamination(attempts)}"]
+
+
+def _about_learning(method: str) -> str:
+    remembers = " (suffix_decoding_max_cached_requests, by default 10,000)" if method == "suffix" else ""
+    return (
+        f"{method} decoding learns from replayed prompts: its figures rise from run to run, unless more requests "
+        f"come in between than it remembers{remembers}"
+    )
 
 
 def _all_invalid(samples: Sequence[Sample], reason: str, detail: str) -> tuple[Sample, ...]:

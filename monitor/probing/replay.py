@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from monitor.probing.clock import Clock, SystemClock
 from monitor.probing.conversation import Attempt
 from monitor.probing.crosscheck import acceptance_by_source, disagreements
 from monitor.probing.walk import Plan, Walk
+from monitor.probing.warm import warm_pass
 from monitor.prompts.request_keys import ONLY_CHAT, keys_of
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ async def replay(
     limit: int | None = None,
     plain: bool = False,
     keep_concurrency: bool = False,
+    warm: bool = False,
     clock: Clock | None = None,
     on_sample: Callable[[Sample], None] | None = None,
 ) -> Run | StandAside:
@@ -57,6 +60,8 @@ async def replay(
     With `plain` the server is one without speculation, measured for its times.
     With source `counters`, prompts go one at a time, whatever `concurrency` says, and the run says so. `auto` chooses
     it where a method is known not to draft at every step and answers have no counts, unless `keep_concurrency`.
+
+    With `warm` the prompts are asked once more under the same salt, for `Run.warm`; `sampling` is the cold pass's.
 
     StandAside when more than `max_waiting` requests wait at the replica (None: whatever waits there).
 
@@ -80,32 +85,39 @@ async def replay(
         plan = Plan(
             sampling, concurrency, source, max_contamination_ratio, declared, plain, keep_concurrency, on_sample
         )
-        walk = Walk(client, engine, plan, look, clock)
+        salt = secrets.token_hex(16) if sampling.cache == "cold" else None
+        walk = Walk(client, engine, plan, look, clock, salt)
         await walk.all(attempts)
         outcome = walk.outcome()
-    samples = outcome.samples(attempts)
-    reading = outcome.reading(attempts)
-    lengths = acceptance_by_source(attempts, reading, walk.counted)
-    steps = sum(sample.counts.steps for sample in samples)
-    invalid_reason, invalid_detail = outcome.invalid(attempts, samples, min_prompts) or (None, None)
-    return Run(
-        route=route,
-        domain=prompt_set.domain,
-        replica=client.replica,
-        prompt_set_hash=prompt_set.content_hash,
-        concurrency=walk.concurrency,
-        sampling=sampling,
-        reason=reason,
-        started_at=started_at,
-        finished_at=clock.now(),
-        identity=outcome.identity(attempts),
-        samples=samples,
-        regime=walk.regime(),
-        invalid_reason=invalid_reason,
-        invalid_detail=invalid_detail,
-        warnings=outcome.warnings(attempts) + walk.warnings() + tuple(disagreements(lengths, reading.source, steps)),
-        acceptance_by_source=lengths,
-    )
+        samples = outcome.samples(attempts)
+        reading = outcome.reading(attempts)
+        lengths = acceptance_by_source(attempts, reading, walk.counted)
+        steps = sum(sample.counts.steps for sample in samples)
+        invalid_reason, invalid_detail = outcome.invalid(attempts, samples, min_prompts) or (None, None)
+        run = Run(
+            route=route,
+            domain=prompt_set.domain,
+            replica=client.replica,
+            prompt_set_hash=prompt_set.content_hash,
+            concurrency=walk.concurrency,
+            sampling=sampling,
+            reason=reason,
+            started_at=started_at,
+            finished_at=clock.now(),
+            identity=outcome.identity(attempts),
+            samples=samples,
+            regime=walk.regime(),
+            invalid_reason=invalid_reason,
+            invalid_detail=invalid_detail,
+            warnings=outcome.warnings(attempts)
+            + walk.warnings()
+            + tuple(disagreements(lengths, reading.source, steps)),
+            acceptance_by_source=lengths,
+        )
+        if warm:
+            found, warnings = await warm_pass(run, walk, prompt_set.prompts[:limit], min_prompts)
+            run = replace(run, warm=found, warnings=run.warnings + warnings, finished_at=clock.now())
+    return run
 
 
 def _with_keys_of(prompt_set: PromptSet, sampling: Sampling) -> Sampling:

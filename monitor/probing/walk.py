@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from monitor.core.records import Identity, Regime
@@ -20,7 +19,7 @@ from monitor.probing.window import CounterWindow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from monitor.core.records import Sample, Sampling
+    from monitor.core.records import Sample, Sampling, Source
     from monitor.engines.base import Engine, Observation
     from monitor.engines.counts import Window
     from monitor.probing.client import Client
@@ -54,12 +53,21 @@ class Plan:
 class Walk:
     """Prompts in flight, what is watched meanwhile, and when to stop."""
 
-    def __init__(self, client: Client, engine: Engine, plan: Plan, look: Observation | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: Client,
+        engine: Engine,
+        plan: Plan,
+        look: Observation | None,
+        clock: Clock,
+        salt: str | None = None,
+    ) -> None:
         self._client = client
         self._engine = engine
         self._plan = plan
         self._look = look
         self._clock = clock
+        self._salt = salt
         self._page = PageWatch(engine, client, look.model, look.glance, clock.monotonic) if look else None
         self._lag = LagWatch(clock.monotonic)
         self._answered_at = clock.monotonic()
@@ -72,8 +80,7 @@ class Walk:
         """Replays every attempt that has not failed already."""
         if self._look is None or self._page is None:
             return
-        salt = secrets.token_hex(16) if self._plan.sampling.cache == "cold" else None
-        asking = Asking(self._client, self._engine, self._look.model, self._plan.sampling, salt)
+        asking = Asking(self._client, self._engine, self._look.model, self._plan.sampling, self._salt)
         queue = iter(attempts)
         around_all, around_each = self._window(self._page), self._window(self._page)
         async with asyncio.TaskGroup() as watches:
@@ -176,6 +183,14 @@ class Walk:
         self._failures += error.reason != "context_too_long"
         if error.reason in GONE or self._failures >= max(FAILURES_IN_A_ROW, self.concurrency):
             self._given_up = error
+
+    def again(self, source: Source) -> Walk:
+        """Another walk that begins where this one ended, warm: under the same salt, with counts from `source`."""
+        assert self._look is not None  # somebody answered
+        assert self._page is not None
+        plan = replace(self._plan, sampling=replace(self._plan.sampling, cache="warm"), source=source.value)
+        look = replace(self._look, glance=self._page.latest)
+        return Walk(self._client, self._engine, plan, look, self._clock, self._salt)
 
     def outcome(self) -> Outcome:
         """What is known at the end."""

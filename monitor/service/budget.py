@@ -24,7 +24,9 @@ def tokens_per_hour(route: Route, prompt_sets: Mapping[str, PromptSet]) -> float
     Of a route with a plain twin with its measurements of speedup, which ask as much again of the twin.
     """
     sets = [prompt_sets[domain].prompts for domain in route.domains]
-    per_hour = sum(_answers(route, prompts) for prompts in sets) * 3600 / route.every.total_seconds()
+    passes_of_a_run = 2 if route.cache == "both" else 1
+    per_run = [passes_of_a_run * _answers(route, prompts) for prompts in sets]
+    per_hour = sum(per_run) * 3600 / route.every.total_seconds()
     if route.plain_twin is not None:
         plans = [speedup_plan(route, prompts) for prompts in sets]
         passes = [plan.repeats * _answers(route, plan.prompts_of_a_pass(route.concurrency)) for plan in plans]

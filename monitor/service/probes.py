@@ -75,7 +75,7 @@ def sampling_of(route: Route) -> Sampling:
         max_tokens=route.max_tokens,
         temperature=route.temperature,
         seed=route.seed,
-        cache=route.cache,
+        cache="warm" if route.cache == "warm" else "cold",  # of both, the cold pass is the run
         chat_template_kwargs=tuple(sorted(kwargs.items())),
         extra_body=tuple(sorted(route.extra_body.items())),
     )
@@ -102,6 +102,7 @@ async def run_probe(route: Route, job: ProbeJob, prompt_set: PromptSet) -> Run |
         max_waiting=route.max_waiting,
         min_prompts=route.min_prompts,
         reason=job.reason,
+        warm=route.cache == "both",
     )
 
 

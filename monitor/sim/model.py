@@ -44,7 +44,8 @@ class Drafter:
     `acceptance` maps a domain to conditional acceptance by position (the chance that position i is accepted when all
     before it were); a tuple shorter than K goes on with its last value. `prompt_spread_ratio` is the standard
     deviation of ln AL between prompts, `run_noise_ratio` the one of the same prompt between runs. `coverage_ratio` is
-    the share of decode steps with a draft; None means the method's own.
+    the share of decode steps with a draft; None means the method's own. `cached_drop_ratio` is by how much ln AL is
+    lower, about, where the prefix cache had the prompt.
     """
 
     method: Method | None = "draft_model"
@@ -55,6 +56,7 @@ class Drafter:
     coverage_ratio: float | None = None
     prompt_spread_ratio: float = 0.25
     run_noise_ratio: float = 0.03
+    cached_drop_ratio: float = 0.0
 
     def __post_init__(self) -> None:
         if self.method is not None and self.method not in get_args(Method):
@@ -80,9 +82,10 @@ class Drafter:
             return replace(self, default_acceptance=values)
         return replace(self, acceptance={**self.acceptance, domain: values})
 
-    def survival(self, prompt: str, domain: str, salt: str | None = None) -> tuple[float, ...]:
+    def survival(self, prompt: str, domain: str, salt: str | None = None, *, cached: bool = False) -> tuple[float, ...]:
         """Chance that a step with a draft accepts more than i tokens, for this prompt (and this run, given a salt)."""
         logits = seeded("prompt", prompt).gauss(0.0, self.prompt_spread_ratio)
+        logits -= self.cached_drop_ratio if cached else 0.0
         if salt is not None:
             logits += seeded("run", prompt, self.name, salt).gauss(0.0, self.run_noise_ratio)
         given = self.acceptance.get(domain, self.default_acceptance)
@@ -94,7 +97,7 @@ class Drafter:
         """AL of an endless answer to this prompt, without run-to-run noise."""
         return 1.0 + sum(self.survival(prompt, domain))
 
-    def steps(self, prompt: str, domain: str, salt: str) -> Iterator[Step]:
+    def steps(self, prompt: str, domain: str, salt: str, *, cached: bool = False) -> Iterator[Step]:
         """Decode steps for ever: the same for the same prompt, drafter name and salt.
 
         Runs of one prompt share their random numbers whatever the salt, so a greedy replay differs by
@@ -103,7 +106,7 @@ class Drafter:
         if self.method is None:
             yield from itertools.repeat((0, 0))
         draw = seeded("steps", prompt, self.name).random
-        thresholds = [1.0 - chance for chance in self.survival(prompt, domain, salt)]
+        thresholds = [1.0 - chance for chance in self.survival(prompt, domain, salt, cached=cached)]
         own = _COVERAGE_RATIO.get(self.method or "", 1.0)
         coverage = own if self.coverage_ratio is None else self.coverage_ratio
         while True:

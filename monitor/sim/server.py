@@ -91,16 +91,25 @@ class SimulatedServer:
         prompt, prompt_tokens = (request.cache_salt, request.text), len(request.token_ids)
         cached_tokens = (prompt_tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS if prompt in self._cached_prompts else 0
         self._cached_prompts.add(prompt)
-        generation = self._generation(request.text, domain, prompt_tokens, output, request.data_parallel_rank)
+        generation = self._generation(
+            request.text, domain, prompt_tokens, output, request.data_parallel_rank, cached=cached_tokens > 0
+        )
         return generation, cached_tokens
 
     def _generation(
-        self, prompt: str, domain: str, prompt_tokens: int, output: list[int], rank: int | None = None
+        self,
+        prompt: str,
+        domain: str,
+        prompt_tokens: int,
+        output: list[int],
+        rank: int | None = None,
+        *,
+        cached: bool = False,
     ) -> Generation:
         """Every replay of a prompt is another run: its salt is how often this drafter has served it."""
         served = (self.drafter.name, prompt)
         self._served[served] += 1
-        steps = self.drafter.steps(prompt, domain, f"{self.config.seed}.{self._served[served]}")
+        steps = self.drafter.steps(prompt, domain, f"{self.config.seed}.{self._served[served]}", cached=cached)
         engine = self.engines[next(self._turns) % len(self.engines) if rank is None else rank]
         return Generation(engine, prompt_tokens, output, steps, time.perf_counter)
 

@@ -54,6 +54,7 @@ def history(
     if group_by == "identity":
         _name_identities(connection, rows)
     if group_by == "run":
+        _add_warm(connection, rows)
         mark_events(connection, route, rows, since, until)
     return rows
 
@@ -148,6 +149,15 @@ def _name_identities(connection: Connection, rows: list[dict[str, Any]]) -> None
     documents = {row.id: row.document for row in connection.execute(wanted)}
     for row in rows:
         row["identity"] = documents[row["bucket"]]
+
+
+def _add_warm(connection: Connection, rows: list[dict[str, Any]]) -> None:
+    """What the warm pass gave, where a run had one: not in the index that the figures are read from."""
+    c = runs.c
+    wanted = select(c.id, c.warm).where(c.id.in_([row["bucket"] for row in rows]), c.warm.is_not(None))
+    found = {row.id: row.warm for row in connection.execute(wanted)}
+    for row in rows:
+        row["warm"] = found.get(row["bucket"])
 
 
 def _document(row: Any, group_by: str, conditions: dict[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,7 @@ def store_run(connection: Connection, key: str, run: Run, trip_id: int | None = 
         "regime": asdict(run.regime),
         "warnings": list(run.warnings),
         "acceptance_by_source": dict(run.acceptance_by_source),
+        "warm": None if run.warm is None else run.warm.as_dict(),
         **_figure_columns(figures),
     }
     statement = upsert(runs).values(row).on_conflict_do_nothing(index_elements=["key"]).returning(runs.c.id)
@@ -162,6 +163,7 @@ def run_document(row: Row[Any]) -> dict[str, Any]:
         "regime": row.regime,
         "warnings": row.warnings,
         "acceptance_by_source": _best_first(row.acceptance_by_source),
+        "warm": row.warm,
         **_aggregate(row).as_dict(),
     }
 

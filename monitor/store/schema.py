@@ -116,6 +116,7 @@ runs = Table(
     Column("regime", JSONB, nullable=False),
     Column("warnings", JSONB, nullable=False),
     Column("acceptance_by_source", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("warm", JSONB(none_as_null=True), comment="Of the warm pass, where the run had one beside the cold one."),
     Column(
         "conditions",
         Text,

@@ -87,6 +87,7 @@ class _SnapshotCollector(Collector):
                 survival.add_metric([run["route"], run["domain"], run["source"], str(position)], share)
         yield survival
         yield self._by_source()
+        yield self._warm()
 
     def _by_source(self) -> Metric:
         family = GaugeMetricFamily(
@@ -97,6 +98,19 @@ class _SnapshotCollector(Collector):
         for run in self.snapshot.valid_runs:
             for source, length in run["acceptance_by_source"].items():
                 family.add_metric([run["route"], run["domain"], source], length)
+        return family
+
+    def _warm(self) -> Metric:
+        family = GaugeMetricFamily(
+            "specwatch_warm_acceptance_length",
+            "Acceptance length of the latest valid run's warm pass, token-weighted, where it had a valid one.",
+            labels=["route", "domain", "replica", "source"],
+        )
+        for run in self.snapshot.valid_runs:
+            warm = run["warm"]
+            if warm is not None and warm["valid"] and warm["acceptance_length"] is not None:
+                where = [run["route"], run["domain"], run["replica"], warm["source"]]
+                family.add_metric(where, warm["acceptance_length"])
         return family
 
     def _routes(self) -> Metric:

@@ -23,6 +23,7 @@ from monitor.core.figures import GROUPINGS
 from monitor.core.format import run_line
 from monitor.core.organic import Organic
 from monitor.core.records import Reason, Source
+from monitor.core.warm import warmed
 from monitor.service.jobs import ProbeJob
 from monitor.service.recording import Recorder
 from monitor.sim.behaviour import Behaviour
@@ -152,6 +153,8 @@ class Surfaces:
             told += 1
             said = {"request": length, "stream": length - 0.01}
             run = make_run(length, domain=domain, started_at=now, acceptance_by_source=said, **changes)
+            again = tuple(replace(sample, cached_prompt_tokens=32) for sample in run.samples)
+            run = replace(run, warm=warmed(domain, run.samples, again, None, run.replica))
             job = job or ProbeJob(f"run {told}", ROUTE, domain, REPLICA, run.reason)
             with self.database.transaction() as connection:
                 recorder.record(connection, job, run, run.finished_at)

@@ -73,6 +73,7 @@ def test_by_run_each_run_is_a_row_with_its_own_figures(connection: Connection) -
         "value": None,
         "baseline_value": None,
         "change": None,
+        "warm": None,
         "events": [],
     }
     assert (other["bucket"], other["acceptance_length"]) == (second, 1.5)

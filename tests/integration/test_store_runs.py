@@ -13,6 +13,7 @@ from monitor.core.contexts import by_context
 from monitor.core.figures import aggregate
 from monitor.core.judge import Comparability
 from monitor.core.records import Counts, Identity, Reason, Regime, Run, Sample, Sampling, Source
+from monitor.core.warm import warmed
 from monitor.store import identities, runs
 from monitor.store.schema import identities as identities_table
 from monitor.store.schema import runs as runs_table
@@ -21,6 +22,10 @@ from tests.factories import DOMAIN, IDENTITY, REPLICA, ROUTE, START, make_run, m
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+
+COLD = [make_sample(f"q{n}", 2.4) for n in range(3)]
+WARM = warmed(DOMAIN, COLD, [replace(sample, cached_prompt_tokens=32) for sample in COLD], None, REPLICA)
 
 
 def full_run() -> Run:
@@ -39,6 +44,7 @@ def full_run() -> Run:
         regime=Regime(0, 0, 3, 1, 0.25, 2, 1_772_000_000.0),
         warnings=("the server was restarted during the run",),
         acceptance_by_source={"request": 2.5, "stream": 2.4},
+        warm=WARM,
     )
 
 
@@ -76,6 +82,7 @@ def test_a_stored_run_reads_back_as_the_document_of_what_was_measured(connection
         },
         "warnings": ["the server was restarted during the run"],
         "acceptance_by_source": {"request": 2.5, "stream": 2.4},
+        "warm": WARM.as_dict(),
         **aggregate(DOMAIN, run.samples).as_dict(),
         "identity": IDENTITY.as_dict(),
         "by_context": by_context(run.samples),

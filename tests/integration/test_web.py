@@ -11,10 +11,11 @@ from prometheus_client.utils import floatToGoString
 
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.core.tally import Tally
+from monitor.core.warm import not_warmed, warmed
 from monitor.store import incidents
 from monitor.store.runs import store_run
 from monitor.web.app import build_app
-from tests.factories import DOMAIN, ROUTE, START, make_document, make_route, make_run
+from tests.factories import DOMAIN, ROUTE, START, make_document, make_route, make_run, make_sample
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -65,6 +66,19 @@ async def test_the_metrics_page_has_what_each_source_says_of_the_latest_run(
     of_one = f'domain="{DOMAIN}",route="{ROUTE}"'
     assert f'specwatch_acceptance_length_by_source{{{of_one},source="request"}} 2.5\n' in page
     assert f'specwatch_acceptance_length_by_source{{{of_one},source="stream"}} 2.45\n' in page
+
+
+async def test_the_metrics_page_has_the_warm_pass_of_the_latest_run_where_it_is_valid(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    cold, warm = ([make_sample(f"q{n}", length, cached_prompt_tokens=32) for n in range(24)] for length in (2.5, 2.0))
+    with database.transaction() as connection:
+        store_run(connection, "one", make_run(2.5, warm=warmed(DOMAIN, cold, warm, None, "http://a")))
+        store_run(connection, "two", make_run(2.5, domain="math", warm=not_warmed("math", "not_cached", "nothing")))
+    page = (await client.get("/metrics")).text
+    found = [line for line in page.splitlines() if line.startswith("specwatch_warm_acceptance_length{")]
+    labels = f'domain="{DOMAIN}",replica="http://vllm-0:8000",route="{ROUTE}",source="request"'
+    assert found == [f"specwatch_warm_acceptance_length{{{labels}}} 2.0"]
 
 
 async def test_the_link_of_a_message_leads_to_its_incident(client: httpx.AsyncClient, database: Database) -> None:

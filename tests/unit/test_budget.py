@@ -30,3 +30,5 @@ def test_tokens_are_those_of_every_turn_and_runs_those_of_every_domain() -> None
     raw = make_route(domains=domains, every="30m", max_tokens=100, endpoint="completions")
     assert tokens_per_hour(raw, sets) == pytest.approx(prompts * 100 * 2)
     assert runs_per_hour([route, raw]) == 8
+    both = make_route(domains=domains, every="30m", max_tokens=100, cache="both")
+    assert tokens_per_hour(both, sets) == pytest.approx(2 * turns * 100 * 2)

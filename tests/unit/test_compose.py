@@ -53,6 +53,7 @@ def exported() -> set[str]:
         **dict.fromkeys(("acceptance_rate", "coverage"), 0.5),
         "survival": [0.5],
         "acceptance_by_source": {"request": 2.0},
+        "warm": {"valid": True, "source": "x", "acceptance_length": 2.0},
     }
     run |= {"valid": True, "finished_at": "2026-03-02T10:00:00+00:00"}
     snapshot = Snapshot([run], [], {}, [{"route": "x", "severity": "page", "kind": "acceptance"}], {("x", "dead"): 1})

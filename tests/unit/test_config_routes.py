@@ -338,6 +338,18 @@ def test_a_route_names_its_engine_and_none_is_guessed() -> None:
     assert message == "Input should be 'vllm', 'sglang', 'trtllm', 'llamacpp', 'tgi' or 'openai'"
 
 
+def test_a_warm_pass_is_refused_for_a_drafter_that_learns_from_the_cold_one() -> None:
+    assert route(cache="both", identity={"method": "ngram"}).cache == "both"
+    assert route(cache="warm", identity={"method": "suffix"}).cache == "warm"
+    for engine, method in (("vllm", "suffix"), ("sglang", "ngram")):
+        where, message = refusal(cache="both", engine=engine, identity={"method": method})
+        assert where == ("identity",)
+        assert message == (
+            f"method {method} drafts from answers it has seen, so that a warm pass shows them and not the cache; use "
+            "cache: cold instead of cache: both"
+        )
+
+
 def test_speedup_is_not_measured_more_often_than_runs_are_made() -> None:
     assert route().speedup_every == timedelta(hours=6)
     assert route(every="12h").speedup_every == timedelta(hours=6)

@@ -50,7 +50,7 @@ class TestCounts:
 class TestBody:
     def test_every_token_is_asked_for_its_timings_and_a_cold_run_uses_no_cache(self):
         cold = ENGINE.body("chat", [("user", "Hi")], Sampling(), "salt")
-        warm = ENGINE.body("chat", [("user", "Hi")], Sampling(), None)
+        warm = ENGINE.body("chat", [("user", "Hi")], Sampling(cache="warm"), "salt")
         assert (cold["timings_per_token"], cold["cache_prompt"], warm["cache_prompt"]) == (True, False, True)
         assert not {"cache_salt", "return_token_ids"} & cold.keys()
 
