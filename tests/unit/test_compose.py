@@ -189,6 +189,13 @@ def test_every_alert_says_what_happened_what_to_do_and_how_urgent_it_is() -> Non
         assert set(alert["annotations"]) == {"summary", "description"}
 
 
+def test_a_route_that_is_not_measured_is_as_urgent_for_prometheus_as_for_specwatch() -> None:
+    alerts = {rule.get("alert"): rule for group in parsed("deploy/rules.yml")["groups"] for rule in group["rules"]}
+    own = parsed("alerting.yaml")["stale"]
+    assert alerts["SpecwatchRouteNotMeasured"]["labels"]["severity"] == own["severity"]
+    assert f"group_left () {own['after']} * max" in alerts["SpecwatchRouteNotMeasured"]["expr"]
+
+
 def test_every_metric_of_the_dashboard_is_exported(dashboard: dict[str, Any], exported: set[str]) -> None:
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     expressions += [annotation["expr"] for annotation in dashboard["annotations"]["list"]]
