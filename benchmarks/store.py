@@ -30,12 +30,12 @@ from monitor.core.records import Reason, Run
 from monitor.postgres import EmbeddedPostgres
 from monitor.service.jobs import ProbeJob
 from monitor.service.recording import Recorder
-from monitor.store import baselines, migrate, runs
+from monitor.store import baselines, migrate, retention, runs
 from monitor.store.database import Database
 from monitor.store.history import history
 from monitor.store.snapshot import snapshot
 from tests.factories import make_candidate, make_config, make_reference, make_route, make_run
-from tests.many_runs import store_many_runs
+from tests.many_runs import store_many_runs, store_old_samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,6 +46,8 @@ ROUTES, DOMAINS, RUNS_EACH = 28, 11, 3240
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NINETY_DAYS = timedelta(days=90)
 REPEATS = 21
+OLD_RUNS = 3000
+"""Of the oldest runs, those that have samples."""
 NAME = "specwatch_benchmark"
 LINE = Line("acceptance_length", 0.15)
 ROUTE, DOMAIN, REPLICA = "route-1", "domain-3", "http://vllm-1"
@@ -92,6 +94,17 @@ def measure(server: str) -> None:
         _report("history by day over 90 days, one domain", lambda: _history(database, "day", DOMAIN), 100)
         _report("history by week over 90 days in Berlin", lambda: _history(database, "week"), 100)
         _report("what /metrics shows", lambda: _snapshot(database), None)
+        after = 0
+
+        def remove() -> None:
+            nonlocal after
+            with database.transaction() as connection:
+                removed, following = retention.remove_samples(connection, NOW - timedelta(days=30), after, 100)
+            assert removed.runs == 100
+            after = following or after
+
+        _report("remove the samples of 100 old runs", remove, 250)
+        _report("what 'prune --dry-run' counts", lambda: _removable(database), None, repeats=3)
         _report("judge a run of 32 prompts", lambda: judge_run(candidate, reference, LINE), 5)
         _report("read it and its baseline, and judge it", judge, 5)
 
@@ -107,6 +120,7 @@ def _filled(server: str) -> Iterator[Database]:
         migrate.upgrade(database)
         with database.transaction() as connection:
             store_many_runs(connection, routes=ROUTES, domains=DOMAINS, runs_each=RUNS_EACH, until=NOW)
+            store_old_samples(connection, runs=OLD_RUNS, prompts=32)
         with psycopg.connect(database.conninfo(), autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE")
         yield database
@@ -165,10 +179,17 @@ def _tell_machine(database: Database) -> None:
     print(f"load of the last minute: {os.getloadavg()[0]:.1f}\n")
 
 
-def _report(what: str, do: Callable[[], object], bound_ms: float | None) -> None:
+def _removable(database: Database) -> None:
+    before = NOW - timedelta(days=30)
+    with database.transaction() as connection:
+        assert retention.removable_samples(connection, before).runs > 0
+        retention.kept_samples(connection, before)
+
+
+def _report(what: str, do: Callable[[], object], bound_ms: float | None, repeats: int = REPEATS) -> None:
     do()
     took = []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         began = time.perf_counter()
         do()
         took.append((time.perf_counter() - began) * 1000)

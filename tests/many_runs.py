@@ -32,11 +32,21 @@ FROM generate_series(1, :runs_each) n, generate_series(1, :routes) r, generate_s
 ORDER BY n, d, r
 """
 
+SAMPLES = """
+INSERT INTO samples (run_id, position, question_id, source, k, steps, drafted, accepted, histogram, decode_steps,
+    prompt_tokens, cached_prompt_tokens, completion_tokens, ttft_seconds, decode_seconds, decode_tokens, total_seconds,
+    turn_chunks, chunk_tokens, chunk_seconds, loop_lag_seconds, finish_reason, output_hash)
+SELECT r.id, p, 'q' || p, 'request', 3, 54, 162, 74, '{10,20,18,6}', 54, 40, 0, 128, 0.05, 0.8, 127, 0.85, '{54}',
+    array_fill(2, ARRAY[54]), (SELECT array_agg((n * 0.0153 + random() * 0.001)::real) FROM generate_series(1, 54) n),
+    0.001, 'length', md5(r.id::text || p)
+FROM (SELECT id FROM runs WHERE valid ORDER BY id LIMIT :runs) r, generate_series(1, :prompts) p
+"""
+
 
 def store_many_runs(connection: Connection, *, routes: int, domains: int, runs_each: int, until: datetime) -> None:
     """`runs_each` runs of every route-1… and domain-1…, one every 40 minutes, the last at `until`.
 
-    One in 200 is invalid, the others are judged. They have no samples: nothing tested with so many runs reads them.
+    One in 200 is invalid, the others are judged. They have no samples.
     """
     values = {
         "identity_id": store_identity(connection, IDENTITY, until),
@@ -47,3 +57,8 @@ def store_many_runs(connection: Connection, *, routes: int, domains: int, runs_e
         "domains": domains,
     }
     connection.execute(text(FILL), values)
+
+
+def store_old_samples(connection: Connection, *, runs: int, prompts: int) -> None:
+    """Samples of the oldest valid runs, of one turn and 54 chunks each."""
+    connection.execute(text(SAMPLES), {"runs": runs, "prompts": prompts})

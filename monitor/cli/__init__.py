@@ -46,6 +46,7 @@ COMMANDS = {
     "noise": ("monitor.cli.noise:noise", "Measure how noisy a route is, and what its rules give on that."),
     "prompts": ("monitor.cli.prompts:prompts", "List, show, lint and import prompt sets."),
     "config": ("monitor.cli.config:config", "Check routes.yaml and alerting.yaml."),
+    "prune": ("monitor.cli.prune:prune", "Remove old samples and passive readings, or tell what would go."),
     "db": ("monitor.cli.db:db", "Upgrade the database schema or show its state."),
 }
 

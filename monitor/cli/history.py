@@ -17,7 +17,7 @@ from monitor.cli.output import (
 from monitor.core.conditions import conditions_text, telling_conditions
 from monitor.core.contexts import HISTORY_METRICS as CONTEXT_METRICS
 from monitor.core.figures import GROUPINGS, HISTORY_METRICS
-from monitor.core.format import NOTHING, change, context_text, figure
+from monitor.core.format import NOTHING, change, context_text, count, figure
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -122,9 +122,14 @@ def history(
 
     zone = zone or local_zone()
     if by_context:
-        rows = _rows_by_context(context, route, domain=domain, since=since, until=until, group_by=group_by, zone=zone)
+        asked = {"domain": domain, "since": since, "until": until}
+        rows, gone = _rows_by_context(context, route, group_by=group_by, zone=zone, **asked)
         columns = context_columns(group_by, metrics or SHOWN_BY_DEFAULT, zone) + _conditions_column(rows)
         emit(rows, columns, format_, f"no valid runs of route {route} in this window", BELOW_CONTEXTS)
+        if gone:
+            click.echo(
+                f"left out: {count(gone, 'valid run')} of this window whose samples are no longer kept", err=True
+            )
         return
     with context.database() as database, database.transaction() as connection:
         require_route(connection, route)
@@ -136,15 +141,17 @@ def history(
     emit(rows, columns, format_, f"no runs of route {route} in this window", "\n".join(below))
 
 
-def _rows_by_context(context: Context, route: str, **asked: Any) -> list[dict[str, Any]]:
-    from monitor.store.contexts import history_by_context
+def _rows_by_context(context: Context, route: str, **asked: Any) -> tuple[list[dict[str, Any]], int]:
+    """And how many valid runs cannot be among them."""
+    from monitor.store.contexts import history_by_context, runs_without_samples
 
     with context.database() as database, database.transaction() as connection:
         require_route(connection, route)
         rows = history_by_context(connection, route, **asked)
+        gone = runs_without_samples(connection, route, asked["domain"], asked["since"], asked["until"])
         if asked["domain"] is not None and not rows:
             require_domain(connection, route, asked["domain"])
-    return rows
+    return rows, gone
 
 
 def context_columns(group_by: str, metrics: Sequence[str], zone: str) -> list[Column]:

@@ -140,6 +140,9 @@ def _print_run(found: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> None
     for verdict in verdicts:
         said = f"{verdict['rule']}: {verdict['outcome']}{_judged(verdict)} ({verdict['reason']})"
         click.echo(wrapped("verdict", *said.split()))
+    if found["samples_removed"]:
+        click.echo("  prompts   their samples are no longer kept, as retention in routes.yaml says")
+        return
     click.echo()
     _print_samples(found["samples"])
 

@@ -13,6 +13,7 @@ from monitor.config.document import Document, Where, read_document, spelled
 from monitor.config.explain import explain
 from monitor.config.gates import Gates
 from monitor.config.maintenance import Maintenance
+from monitor.config.retention import Retention
 from monitor.config.routes import Route, RoutesFile
 from monitor.config.secrets import Secret
 from monitor.config.settings import Settings
@@ -38,6 +39,7 @@ class Config:
     prompts: Path | None
     api_tokens: tuple[ApiToken, ...] = ()
     gates: Gates = field(default_factory=Gates)
+    retention: Retention = field(default_factory=Retention)
 
 
 def config_directory(option: str | None, environment: Mapping[str, str]) -> Path:
@@ -67,7 +69,7 @@ def load_config(directory: Path, known_domains: Collection[str]) -> Config:
     problems = [*routes_document.problems, *alerting_document.problems]
     if problems or routes is None or alerting is None:
         raise ConfigError("\n".join(map(str, problems)))
-    return Config(directory, routes.routes, alerting, routes.prompts, routes.api_tokens, routes.gates)
+    return Config(directory, routes.routes, alerting, routes.prompts, routes.api_tokens, routes.gates, routes.retention)
 
 
 def check_secrets(config: Config, environment: Mapping[str, str]) -> None:

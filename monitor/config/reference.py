@@ -16,6 +16,7 @@ from monitor.config.gates import Gates
 from monitor.config.maintenance import Maintenance
 from monitor.config.receivers import Alertmanager, Apprise, Email, Log, PagerDuty, Receiver, Slack, Teams, Webhook
 from monitor.config.replicas import Discovery
+from monitor.config.retention import Retention
 from monitor.config.routes import BaselinePolicy, Route, RoutesFile
 from monitor.config.secrets import Secret
 from monitor.config.settings import DeclaredIdentity, Settings, StandAside, Timeouts
@@ -63,6 +64,7 @@ def reference_markdown() -> str:
         _section(BaselinePolicy, "baseline"),
         _section(ApiToken, "api_tokens"),
         _section(Gates, "gates"),
+        _section(Retention, "retention"),
         "## alerting.yaml\n",
         _table(Alerting.model_fields),
         *(_section(model, key) for key, model in _ALERTING),

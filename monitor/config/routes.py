@@ -10,6 +10,7 @@ from monitor.config.gates import Gates
 from monitor.config.limits import MAX_GPUS, MAX_RUNS, MAX_WEIGHT
 from monitor.config.receivers import WebAddress
 from monitor.config.replicas import ListedOrFound, Url
+from monitor.config.retention import Retention
 from monitor.config.secrets import Secret, from_directory
 from monitor.config.settings import Settings
 from monitor.config.strict import Labels, Name, Names, Number, StrictModel, Text, Whole, at_least_one
@@ -168,6 +169,8 @@ class RoutesFile(StrictModel):
         default=(), description="Who may ask for something over HTTP. Unset: nobody, and the pages only show."
     )
     gates: Gates = Field(default_factory=Gates, description="What gates that they ask for may do.")
+
+    retention: Retention = Field(default=Retention(), description="What of old measurements is removed.")
 
     @field_validator("prompts")
     @classmethod

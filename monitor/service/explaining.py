@@ -11,6 +11,7 @@ from monitor.core.figures import SAMPLE_METRICS
 from monitor.store import baselines, runs
 from monitor.store.evidence import evidence
 from monitor.store.identities import identity_of
+from monitor.store.retention import without_samples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +72,9 @@ def recomputed(connection: Connection, stored: StoredVerdict) -> dict[str, Any]:
     made = {"same": None, "why": None, "judge_version": judge.JUDGE_VERSION, "outcome": None}
     if verdict["judge_version"] != judge.JUDGE_VERSION:
         return {**made, "why": f"it was judged by version {verdict['judge_version']} of the procedure"}
+    gone = without_samples(connection, verdict["run_ids"]) if verdict["metric"] in SAMPLE_METRICS else []
+    if gone:
+        return {**made, "why": f"the samples of {_runs({'run_ids': gone})} are no longer kept, as routes.yaml says"}
     again = _again(connection, stored)
     if again is None:
         return {**made, "why": f"it does not follow from the samples of {_runs(verdict)} alone"}
@@ -109,7 +113,8 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _runs(verdict: Mapping[str, Any]) -> str:
-    return f"runs {', '.join(map(str, verdict['run_ids']))}" if verdict["run_ids"] else "its runs"
+    run_ids = verdict["run_ids"]
+    return f"run{'s' if len(run_ids) > 1 else ''} {', '.join(map(str, run_ids))}" if run_ids else "its runs"
 
 
 def _prompt(move: PromptMove) -> dict[str, Any]:

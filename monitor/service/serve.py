@@ -24,7 +24,7 @@ from monitor.config.load import check_secrets
 from monitor.core.address import is_loopback
 from monitor.core.format import count
 from monitor.errors import StoreError, UsageError
-from monitor.service import reminding, silence_ends, stale
+from monitor.service import pruning, reminding, silence_ends, stale
 from monitor.service.budget import workers_for
 from monitor.service.bumps import announce
 from monitor.service.complaint import Complaint
@@ -33,6 +33,7 @@ from monitor.service.gate_runner import GateRunner
 from monitor.service.heartbeat import HeartbeatCaller
 from monitor.service.passive import PassiveReading
 from monitor.service.prober import Prober
+from monitor.service.pruning import Pruning
 from monitor.service.recording import Recorder
 from monitor.service.reminding import Reminding
 from monitor.service.removed import close_removed
@@ -126,6 +127,7 @@ class Service:
         self.worker = Worker(database, prober, self.gates, concurrency=concurrency, grace_seconds=grace_seconds)
         self.passive = PassiveReading(database, config.routes, now, self._leads, replicas=replicas)
         self.stale = StaleWatch(database, config, now)
+        self.pruning = Pruning(database, config.retention, now)
         self.stopping = asyncio.Event()
         self._measured = asyncio.Event()
         self._news = asyncio.Event()
@@ -182,6 +184,7 @@ class Service:
             "resender": (lambda _: self.resender.send_again(), RESEND_EVERY_SECONDS),
             "reminder": (in_thread(lambda _: self.reminding.remind()), reminding.LOOK_EVERY_SECONDS),
             "silences": (in_thread(lambda _: self.silence_ends.tell()), silence_ends.LOOK_EVERY_SECONDS),
+            "pruning": (lambda _: self.pruning.look(), pruning.LOOK_EVERY_SECONDS),
             "bumps": (in_thread(lambda _: self._tell_overdue()), LOOK_FOR_OVERDUE_EVERY_SECONDS),
         }
         heartbeat = self.config.alerting.heartbeat
@@ -264,6 +267,8 @@ class Service:
             **self.counters,
             "slots_left_out": self.scheduler.left_out,
             "errors": self.worker.errors,
+            "samples_removed": self.pruning.removed.samples,
+            "organic_removed": self.pruning.removed.organic,
             "heartbeats": self.heartbeat.calls,
             "delivery_attempts": self.sender.attempts,
             "delivery_failures": self.sender.failures,

@@ -11,6 +11,7 @@ from monitor.core.judge import Comparability, Outcome, Reference
 from monitor.core.records import Identity
 from monitor.core.statistics import BaselineValues, baseline_values, geometric_mean
 from monitor.errors import UsageError
+from monitor.store.retention import without_samples
 from monitor.store.runs import candidate, comparability
 from monitor.store.schema import SERVING, baseline_approvals, baselines, identities, runs, samples, verdicts
 
@@ -27,8 +28,11 @@ def create_baseline(connection: Connection, run_ids: Sequence[int], created_by: 
     Raises UsageError naming the run that is missing, invalid or not comparable with the first.
     """
     chosen = list(dict.fromkeys(run_ids))  # a run named twice is still one run
-    found = {row.id: row for row in connection.execute(select(runs).where(runs.c.id.in_(chosen)))}
+    held = select(runs).where(runs.c.id.in_(chosen)).order_by(runs.c.id).with_for_update(read=True)  # retention.py
+    found = {row.id: row for row in connection.execute(held)}
     rows = [_usable(found, run_id) for run_id in chosen]
+    if gone := without_samples(connection, chosen):
+        raise UsageError(f"the samples of run {gone[0]} are no longer kept: a baseline needs runs that have theirs")
     if not rows:
         raise UsageError("a baseline needs at least one valid run")
     first = rows[0]
@@ -149,7 +153,7 @@ def has_approved(connection: Connection, route: str, domain: str) -> bool:
 
 
 def first_valid_runs(connection: Connection, like_run: int, count: int) -> list[int]:
-    """Ids of the first `count` valid runs comparable with `like_run` and of its identity, oldest first.
+    """Ids of the first `count` valid runs with samples, comparable with `like_run` and of its identity, oldest first.
 
     Fewer when there are fewer: after a bump the count begins anew, since a baseline nobody looked at must not mix. Runs
     that tripped an absolute rule are left out: what a dead drafter does is no level to hold others to. That speculation
@@ -164,7 +168,7 @@ def first_valid_runs(connection: Connection, like_run: int, count: int) -> list[
 
 
 def last_valid_runs(connection: Connection, route: str, domain: str, count: int) -> list[int]:
-    """Ids of the last `count` valid runs comparable with the newest one, oldest first."""
+    """Ids of the last `count` valid runs with samples that are comparable with the newest one, oldest first."""
     statement = select(runs.c.id).where(runs.c.route == route, runs.c.domain == domain, runs.c.valid, SERVING)
     newest = connection.execute(statement.order_by(runs.c.id.desc()).limit(1)).scalar_one_or_none()
     if newest is None:
@@ -224,10 +228,9 @@ def _comparable_runs(
     connection: Connection, like_run: int, such: ColumnElement[bool], order: ColumnElement[Any], count: int
 ) -> list[int]:
     like = connection.execute(select(runs).where(runs.c.id == like_run)).one()
-    statement = (
-        select(runs.c.id).where(runs.c.valid, SERVING, *_comparable_with(runs, like), such).order_by(order).limit(count)
-    )
-    return sorted(connection.execute(statement).scalars())
+    has_samples = exists().where(samples.c.run_id == runs.c.id)
+    statement = select(runs.c.id).where(runs.c.valid, SERVING, *_comparable_with(runs, like), such, has_samples)
+    return sorted(connection.execute(statement.order_by(order).limit(count)).scalars())
 
 
 def _comparable_with(table: Table, like: Row[Any]) -> list[ColumnElement[bool]]:

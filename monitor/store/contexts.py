@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Double, Integer, and_, case, cast, func, literal_column, select
+from sqlalchemy import Double, Integer, and_, case, cast, exists, func, literal_column, select
 
 from monitor.core.contexts import EDGES_TOKENS, HISTORY_METRICS, edges_of
 from monitor.store.history import POOLED_BY, WORK_MEMORY, bucket_column, conditions_of
@@ -35,6 +35,15 @@ def history_by_context(
     found = connection.execute(statement).all()
     conditions = conditions_of(connection, found)
     return [_document(row, group_by, conditions[row.conditions]) for row in found]
+
+
+def runs_without_samples(
+    connection: Connection, route: str, domain: str | None, since: datetime | None, until: datetime | None
+) -> int:
+    """How many valid runs of the window have no samples any more, and so are in no row."""
+    has_samples = exists().where(samples.c.run_id == runs.c.id)
+    statement = select(func.count()).select_from(runs).where(runs.c.route == route, runs.c.valid, ~has_samples)
+    return connection.execute(_in_window(statement, domain, since, until)).scalar_one()
 
 
 def _statement(
@@ -69,12 +78,18 @@ def _statement(
         .group_by("bucket", "context", *POOLED_BY)
         .order_by(literal_column("first_at"), c.domain, literal_column("context"), literal_column("first_id"))
     )
+    return _in_window(statement, domain, since, until)
+
+
+def _in_window(
+    statement: Select[Any], domain: str | None, since: datetime | None, until: datetime | None
+) -> Select[Any]:
     if domain is not None:
-        statement = statement.where(c.domain == domain)
+        statement = statement.where(runs.c.domain == domain)
     if since is not None:
-        statement = statement.where(c.started_at >= since)
+        statement = statement.where(runs.c.started_at >= since)
     if until is not None:
-        statement = statement.where(c.started_at < until)
+        statement = statement.where(runs.c.started_at < until)
     return statement
 
 

@@ -136,6 +136,7 @@ def get_run(connection: Connection, run_id: int) -> dict[str, Any] | None:
         "identity": identity,
         "by_context": by_context(found),
         "samples": [sample.as_dict() for sample in found],
+        "samples_removed": row.prompts_total > 0 and not found,
     }
 
 
@@ -182,7 +183,8 @@ def candidate(connection: Connection, run_id: int, metric: str, measured: Sequen
     if measured is None:
         found = connection.execute(select(samples).where(samples.c.run_id == run_id).order_by(samples.c.position))
         measured = [_sample(row) for row in found]
-    return Candidate(run_id, comparability(row), metric_values(measured, metric), row.invalid_reason)
+    gone = "its samples are no longer kept" if row.prompts_total and not measured else None
+    return Candidate(run_id, comparability(row), metric_values(measured, metric), row.invalid_reason or gone)
 
 
 def prompt_values(connection: Connection, run_ids: Sequence[int], metric: str) -> dict[int, dict[str, float]]:

@@ -103,6 +103,7 @@ NONE = {
     "prompts import": "prompts",
     "config": "a group",
     "config check": "settings",
+    "prune": "counts samples",
     "db": "a group",
     "db status": "revisions",
     "db upgrade": "revisions",

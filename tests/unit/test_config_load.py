@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from monitor.config.load import Config, check_secrets, config_directory, load_config
+from monitor.config.retention import Retention
 from monitor.config.secrets import Secret
 from monitor.errors import ConfigError
 
@@ -287,8 +288,13 @@ def test_each_mistake_in_a_route_has_its_own_answer(directory: Directory, line: 
         ),
         (
             f"route: 1\n{ROUTES}",
-            "routes.yaml:1: route: unknown key; allowed: prompts, defaults, routes, api_tokens, gates "
-            "(did you mean 'routes'?)",
+            "routes.yaml:1: route: unknown key; allowed: prompts, defaults, routes, api_tokens, gates, "
+            "retention (did you mean 'routes'?)",
+        ),
+        (
+            f"retention: {{samples: 3d}}\n{ROUTES}",
+            "routes.yaml:1: retention.samples: what is a few days old is still judged and explained by; write a week "
+            "at least, as 90d",
         ),
         ("routes: []\n", "routes.yaml:1: routes: is empty; give at least one"),
         ("defaults: {}\n", "routes.yaml: routes: missing; it is required"),
@@ -302,7 +308,7 @@ def test_each_mistake_in_a_route_has_its_own_answer(directory: Directory, line: 
         ("a: *b\n", "routes.yaml:1: not valid YAML: found undefined alias 'b'"),
         (
             "a: !!python/object:os.system {}\n",
-            "routes.yaml:1: a: unknown key; allowed: prompts, defaults, routes, api_tokens, gates",
+            "routes.yaml:1: a: unknown key; allowed: prompts, defaults, routes, api_tokens, gates, retention",
         ),
         (
             f"{ROUTES}    every: 5m\n    every: 6m\n",
@@ -482,3 +488,10 @@ def test_secrets_that_can_all_be_had_pass(directory: Directory) -> None:
     config = directory.load()
     check_secrets(config, {"KEY": "hunter2"})
     assert "hunter2" not in repr(config)
+
+
+def test_nothing_old_is_removed_unless_it_is_written(directory: Directory) -> None:
+    directory.write("routes.yaml", ROUTES)
+    assert directory.load().retention == Retention()
+    directory.write("routes.yaml", f"retention: {{samples: 90d, organic: off}}\n{ROUTES}")
+    assert directory.load().retention == Retention(samples=timedelta(days=90), organic=None)
