@@ -88,12 +88,6 @@ async def replay(
         salt = secrets.token_hex(16) if sampling.cache == "cold" else None
         walk = Walk(client, engine, plan, look, clock, salt)
         await walk.all(attempts)
-        outcome = walk.outcome()
-        samples = outcome.samples(attempts)
-        reading = outcome.reading(attempts)
-        lengths = acceptance_by_source(attempts, reading, walk.counted)
-        steps = sum(sample.counts.steps for sample in samples)
-        invalid_reason, invalid_detail = outcome.invalid(attempts, samples, min_prompts) or (None, None)
         run = Run(
             route=route,
             domain=prompt_set.domain,
@@ -104,16 +98,10 @@ async def replay(
             reason=reason,
             started_at=started_at,
             finished_at=clock.now(),
-            identity=outcome.identity(attempts),
-            samples=samples,
-            regime=walk.regime(),
-            invalid_reason=invalid_reason,
-            invalid_detail=invalid_detail,
-            warnings=outcome.warnings(attempts)
-            + walk.warnings()
-            + tuple(disagreements(lengths, reading.source, steps)),
-            acceptance_by_source=lengths,
+            identity=Identity(),
+            samples=(),
         )
+        run = _measured(run, walk, attempts, min_prompts)
         if warm:
             found, warnings = await warm_pass(run, walk, prompt_set.prompts[:limit], min_prompts)
             run = replace(run, warm=found, warnings=run.warnings + warnings, finished_at=clock.now())
@@ -126,6 +114,25 @@ def _with_keys_of(prompt_set: PromptSet, sampling: Sampling) -> Sampling:
     if sampling.endpoint != "chat" and not ONLY_CHAT.isdisjoint(keys):
         raise UsageError(f"{prompt_set.domain} has prompts with tools, which only the endpoint chat takes")
     return replace(sampling, prompt_keys=keys)
+
+
+def _measured(run: Run, walk: Walk, attempts: Sequence[Attempt], min_prompts: int) -> Run:
+    """The run with all that came of its attempts."""
+    outcome = walk.outcome()
+    samples, reading = outcome.samples(attempts), outcome.reading(attempts)
+    lengths = acceptance_by_source(attempts, reading, walk.counted)
+    disagree = disagreements(lengths, reading.source, sum(sample.counts.steps for sample in samples))
+    invalid_reason, invalid_detail = outcome.invalid(attempts, samples, min_prompts) or (None, None)
+    return replace(
+        run,
+        identity=outcome.identity(attempts),
+        samples=samples,
+        regime=walk.regime(),
+        invalid_reason=invalid_reason,
+        invalid_detail=invalid_detail,
+        warnings=(*outcome.warnings(attempts), *walk.warnings(), *disagree),
+        acceptance_by_source=lengths,
+    )
 
 
 async def _observe(

@@ -221,18 +221,10 @@ class Walk:
         return self._page.regime() if self._page else Regime()
 
     def warnings(self) -> tuple[str, ...]:
-        """What the watches saw that a reader of the figures must know."""
+        """What the watches and the counters around all prompts showed that a reader of the figures must know."""
         if self._page is None:
             return ()
-        found = []
-        if waiting := self._page.regime().waiting_before:
-            found.append(f"{waiting:g} requests were waiting at the replica already: the times are those of a queue")
-        if self._page.met_several_servers:
-            found.append("several servers answer under this address, as behind a load balancer: name one replica")
-        elif self._page.restarted:
-            found.append(
-                "the server was restarted during the run; if it repeats, this is a load balancer: name one replica"
-            )
-        elif isinstance(self.counted, TargetError) and self._plan.source != "counters":
-            found.append(str(self.counted))
-        return tuple(found)
+        found = self._page.warnings()
+        if isinstance(self.counted, TargetError) and self._plan.source != "counters" and not self._page.restarted:
+            found = (*found, str(self.counted))
+        return found

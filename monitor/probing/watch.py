@@ -72,6 +72,19 @@ class PageWatch:
         starts = [load.started_at for load in self._seen if load.started_at is not None]
         return any(later < earlier for earlier, later in pairwise(starts))
 
+    def warnings(self) -> tuple[str, ...]:
+        """What was seen that a reader of the figures must know."""
+        found = []
+        if self._before.waiting:
+            waiting = f"{self._before.waiting:g} requests were waiting"
+            found.append(f"{waiting} at the replica already: the times are those of a queue")
+        if self.met_several_servers:
+            found.append("several servers answer under this address, as behind a load balancer: name one replica")
+        elif self.restarted:
+            repeats = "if it repeats, this is a load balancer: name one replica"
+            found.append(f"the server was restarted during the run; {repeats}")
+        return tuple(found)
+
     def regime(self) -> Regime:
         """`preemptions` is how many happened in between; None after a restart, which resets the counter."""
         return Regime(

@@ -15,6 +15,8 @@ from cryptography.x509.oid import NameOID
 
 from monitor.core.records import Run, Sampling
 from monitor.engines.vllm import VllmEngine
+from monitor.probing import watch
+from monitor.probing.client import Client
 from monitor.probing.replay import replay
 from monitor.probing.target import Target, Timeouts
 from monitor.prompts.sets import Prompt, PromptSet, content_hash
@@ -22,6 +24,8 @@ from monitor.prompts.sets import Prompt, PromptSet, content_hash
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    import pytest
 
 QUICK = Timeouts(connect_seconds=5.0, first_token_seconds=5.0, stall_seconds=1.0, total_seconds=15.0)
 
@@ -31,6 +35,20 @@ def prompt_set(count: int = 6, turns: int = 1) -> PromptSet:
         Prompt(f"q{n}", "coding", "", tuple(f"Prompt {n}, turn {turn}" for turn in range(turns))) for n in range(count)
     )
     return PromptSet("coding", prompts, content_hash(prompts))
+
+
+def lookups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths of the pages that are asked for from now on, but for the look once a second."""
+    asked: list[str] = []
+    get_text = Client.get_text
+
+    async def listed(client: Client, path: str) -> str:
+        asked.append(path)
+        return await get_text(client, path)
+
+    monkeypatch.setattr(Client, "get_text", listed)
+    monkeypatch.setattr(watch, "LOAD_EVERY_SECONDS", 60.0)
+    return asked
 
 
 async def run_of(target: Target | str, prompts: PromptSet | None = None, **options: object) -> Run:

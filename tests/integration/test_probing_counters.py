@@ -6,13 +6,12 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
-from replicas import prompt_set, run_of
+from replicas import lookups, prompt_set, run_of
 
 from monitor.core.figures import acceptance_length, aggregate
 from monitor.core.records import Counts, Identity, Run, Sampling, Source
 from monitor.engines.vllm import VllmEngine
-from monitor.probing import walk, watch, window
-from monitor.probing.client import Client
+from monitor.probing import walk, window
 from monitor.probing.replay import replay
 from monitor.probing.target import Target
 from monitor.sim.model import Drafter
@@ -290,15 +289,7 @@ class TestSourcesSideBySide:
 async def test_the_page_is_read_once_for_each_moment_that_somebody_wants_to_know_of(
     monkeypatch, drafter, options, reads
 ):
-    asked: list[str] = []
-    get_text = Client.get_text
-
-    async def listed(client: Client, path: str) -> str:
-        asked.append(path)
-        return await get_text(client, path)
-
-    monkeypatch.setattr(Client, "get_text", listed)
-    monkeypatch.setattr(watch, "LOAD_EVERY_SECONDS", 60.0)
+    asked = lookups(monkeypatch)
     with SimulatedServer(ServerConfig(drafter=drafter)).run_in_thread() as url:
         run = await run_of(url, prompt_set(ALL), sampling=Sampling(max_tokens=40), **options)
     assert run.invalid_reason is None

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner, Result
-from replicas import run_of
+from replicas import lookups, run_of
 
 from monitor.cli import cli
 from monitor.core.figures import aggregate
 from monitor.core.records import Reason, Run, Sampling
-from monitor.probing.client import Client
 from monitor.prompts.sets import Prompt, PromptSet, content_hash
 from monitor.service.jobs import ProbeJob
 from monitor.service.probes import run_probe
@@ -91,15 +90,7 @@ class TestReplay:
     async def test_both_passes_count_by_one_source_and_the_second_begins_where_the_first_ended(
         self, monkeypatch, source
     ):
-        asked: list[str] = []
-        get_text = Client.get_text
-
-        async def listed(client: Client, path: str) -> str:
-            asked.append(path)
-            return await get_text(client, path)
-
-        monkeypatch.setattr(Client, "get_text", listed)
-        monkeypatch.setattr("monitor.probing.watch.LOAD_EVERY_SECONDS", 60.0)
+        asked = lookups(monkeypatch)
         with serving() as (_, url):
             run = await warmed(url, source=source)
         assert run.warm is not None
