@@ -64,12 +64,16 @@ class Server:
 
 @dataclass(frozen=True)
 class GateStep:
-    """How far a gate is: a look that was taken, or, with a reason, how a domain ended."""
+    """How far a gate is: a look that was taken, or, with a reason, how a domain ended.
+
+    `seconds_over`: by how much what is left is longer than the time-out allows.
+    """
 
     domain: str
     look: Look | None
     reason: GateReason | None
     seconds_left: float
+    seconds_over: float = 0.0
 
 
 async def run_gate(
@@ -184,16 +188,15 @@ class _Gating:
         comparing = Comparing(prompt_set, self._plan)
         if self._ended is not None:
             return comparing.ended(*self._ended)
-        rest = self._plan.thresholds.timeout_seconds - (self._clock.monotonic() - self._began)
         try:
-            async with asyncio.timeout(max(0.0, rest)):
+            async with asyncio.timeout(self._rest()):
                 ending = await self._compare(comparing)
         except TimeoutError:
             ending = self._ended = GateReason.TIMED_OUT, self._timed_out()
         if ending[0] in _OF_THE_SERVER:
             self._ended = ending
         self._left -= 1
-        self._on_step(GateStep(prompt_set.domain, comparing.look, ending[0], self._seconds_left(0)))
+        self._tell(comparing, ending[0], 0)
         return comparing.ended(*ending)
 
     async def _compare(self, comparing: Comparing) -> tuple[GateReason, str]:
@@ -214,7 +217,7 @@ class _Gating:
             reason = look.reason(thresholds.max_drop)
             if reason is not GateReason.UNDECIDED or pair == LOOKS[-1]:
                 return reason, look_text(look, thresholds.max_drop)
-            self._on_step(GateStep(comparing.prompt_set.domain, look, None, self._seconds_left(1)))
+            self._tell(comparing, None, 1)
         raise AssertionError("the last pair decides")
 
     async def _run(self, server: Server, prompt_set: PromptSet) -> Run:
@@ -280,6 +283,16 @@ class _Gating:
         metric = self._plan.thresholds.metric
         return GateReason.TOO_FEW_PROMPTS, f"{count(shared, 'prompt')} with {metric} on both sides, {needed} are needed"
 
+    def _tell(self, comparing: Comparing, reason: GateReason | None, pairs: int) -> None:
+        """`pairs`: the fewest that this domain still needs."""
+        left = self._seconds_left(pairs)
+        over = 0.0 if self._ended else max(0.0, left - self._rest())
+        self._on_step(GateStep(comparing.prompt_set.domain, comparing.look, reason, left, over))
+
+    def _rest(self) -> float:
+        """Seconds until the time-out."""
+        return max(0.0, self._plan.thresholds.timeout_seconds - (self._clock.monotonic() - self._began))
+
     def _seconds_left(self, pairs: int) -> float:
         """As long as the runs so far took, for `pairs` more here and for the fewest that later domains need."""
         if not self._runs:
@@ -290,7 +303,9 @@ class _Gating:
 
     def _timed_out(self) -> str:
         done, all_of_them = len(self._plan.prompt_sets) - self._left, len(self._plan.prompt_sets)
-        needed = f"; about {self._seconds_left(1):.0f} s more would do" if self._runs else ""
+        needed = (
+            f"; about {self._seconds_left(1):.0f} s more would do" if self._runs else "; not one run was over by then"
+        )
         limit = self._plan.thresholds.timeout_seconds
         return (
             f"not decided within {limit:g} s, after {done} of {count(all_of_them, 'domain')}{needed}; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from sqlalchemy import text
 from monitor.cli import cli
 from monitor.core.gate import GateReason
 from monitor.errors import ConfigError, StoreError
-from monitor.prompts.sets import bundled_directory
+from monitor.prompts.sets import bundled_directory, load_prompt_sets
 from monitor.sim.behaviour import Behaviour, Fault, FaultKind
 from monitor.sim.domains import domains_in
 from monitor.sim.model import Drafter
@@ -157,6 +158,18 @@ def test_another_model_is_refused_unless_it_is_named(production: str) -> None:
     assert (refused["exit_code"], refused["reason"]) == (13, "other_model")
     assert (named["exit_code"], named["identity_changes"]["model"]) == (0, ["tiny", "tiny-v2"])
     assert "model tiny → tiny-v2" in named["difference"]
+
+
+def test_a_gate_without_enough_time_says_so_at_its_first_look(production: str) -> None:
+    slow = SimulatedServer(ServerConfig(seed=1), Behaviour(step_time_seconds=0.01))
+    with slow.run_in_thread() as candidate:
+        words = ("--timeout", "6s", "--format", "json")
+        result = gate(candidate, production, *words, domains=tuple(sorted(load_prompt_sets(bundled_directory()))))
+    first = result.stderr.splitlines()[0]
+    told = re.fullmatch(r".*no_regression; about (\d+) s left, (\d+) s more than --timeout allows", first)
+    assert told is not None, first
+    assert 0 < int(told[2]) < int(told[1])
+    assert document(result)["reason"] == "timed_out"
 
 
 def test_a_time_out_never_passes_and_says_what_would_do(production: str) -> None:
