@@ -14,7 +14,7 @@ from monitor.core.losing import SPEEDUP
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob, defer
 from monitor.service.transitions import Transitions, is_absolute, line_of
-from monitor.store import baselines, identities, incidents, runs, sweeps, verdicts
+from monitor.store import baselines, identities, incidents, runs, sweeps, trips, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,10 +54,10 @@ class Judging:
 
     def confirm(self, case: Case, trip_id: int) -> None:
         """Decides the trip that the run confirms, once it has as many valid confirmations as it needs."""
-        trip = verdicts.pending_trip(case.connection, trip_id)
+        trip = trips.pending_trip(case.connection, trip_id)
         if trip is None:
             return
-        confirmations = verdicts.valid_confirmations(case.connection, trip.id)
+        confirmations = trips.valid_confirmations(case.connection, trip.id)
         if len(confirmations) < len(case.route.confirm_after):
             _wait_for_more(case, trip)
             return
@@ -70,7 +70,7 @@ class Judging:
             if outcome is judge.Outcome.CONFIRMED:
                 self._break(case, rule, verdict)
                 break
-        verdicts.decide_trip(case.connection, trip.id, outcome.value, case.now)
+        trips.decide_trip(case.connection, trip.id, outcome.value, case.now)
 
     def _judge(self, case: Case, rule: Rule) -> bool:
         """Stores the verdict and lets it heal the incident; True when the run trips and that is news."""
@@ -121,7 +121,7 @@ class Judging:
         connection, route, run = case.connection, case.route, case.run
         baseline_id = next((v.baseline_id for _, v in case.recorded.verdicts if v.baseline_id is not None), None)
         names = [rule.name for rule in rules]
-        trip_id = verdicts.open_trip(
+        trip_id = trips.open_trip(
             connection, route.name, run.domain, names, case.recorded.run_id, baseline_id, case.now
         )
         if trip_id is None:
@@ -193,7 +193,7 @@ def _held(case: Case, rule: Rule, run_id: int) -> tuple[floors.PooledFigure, flo
     return figure, floors.break_even_floor(found)
 
 
-def _judge_confirmation(case: Case, rule: Rule, trip: verdicts.Trip, confirmations: Sequence[int]) -> judge.Verdict:
+def _judge_confirmation(case: Case, rule: Rule, trip: trips.Trip, confirmations: Sequence[int]) -> judge.Verdict:
     if rule.below is not None:
         held = [_held(case, rule, run_id) for run_id in (trip.run_id, *confirmations)]
         return floors.confirm_floor([run for run, _ in held], [floor for _, floor in held])
@@ -210,15 +210,15 @@ def _judge_confirmation(case: Case, rule: Rule, trip: verdicts.Trip, confirmatio
 def _queue_confirmation(connection: Connection, run: Run, trip_id: int, number: int, at: datetime) -> None:
     key = f"confirm {trip_id} {number}"
     defer(connection, ProbeJob(key, run.route, run.domain, run.replica, Reason.CONFIRM, trip_id=trip_id), at)
-    verdicts.count_confirmation(connection, trip_id, 1)
+    trips.count_confirmation(connection, trip_id, 1)
 
 
-def _wait_for_more(case: Case, trip: verdicts.Trip) -> None:
-    missing = trip.confirmations_queued - verdicts.confirmations_done(case.connection, trip.id)
+def _wait_for_more(case: Case, trip: trips.Trip) -> None:
+    missing = trip.confirmations_queued - trips.confirmations_done(case.connection, trip.id)
     if case.run.invalid_reason is None or missing > 1:
         return
     if trip.confirmations_queued >= MOST_CONFIRMATIONS:
-        verdicts.decide_trip(case.connection, trip.id, "expired", case.now)
+        trips.decide_trip(case.connection, trip.id, "expired", case.now)
         return
     gap = case.route.confirm_after[1] - case.route.confirm_after[0]
     _queue_confirmation(case.connection, case.run, trip.id, trip.confirmations_queued, case.now + gap)

@@ -17,7 +17,7 @@ from monitor.errors import StoreError
 from monitor.service.complaint import Complaint, Reminders
 from monitor.service.discovery import Replicas
 from monitor.service.jobs import ProbeJob, defer
-from monitor.store import queue, slots, verdicts
+from monitor.store import queue, slots, trips
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -136,7 +136,7 @@ class Scheduler:
 
     def _expire_trips(self) -> None:
         with self.database.transaction() as connection:
-            verdicts.expire_trips(connection, self.now() - TRIPS_EXPIRE_AFTER, self.now())
+            trips.expire_trips(connection, self.now() - TRIPS_EXPIRE_AFTER, self.now())
 
     def queue_slot(self, route: Route, domain: str, reason: Reason = Reason.SCHEDULED) -> bool:
         """Queues the current slot's probe unless it was queued before, in one transaction.

@@ -17,7 +17,7 @@ from monitor.errors import StoreError
 from monitor.service.jobs import LATER, QUEUE, ProbeJob, defer, queue_app
 from monitor.service.judging import MOST_CONFIRMATIONS
 from monitor.service.recording import Recorder
-from monitor.store import baselines, identities, incidents, verdicts
+from monitor.store import baselines, identities, incidents, trips
 from tests.factories import (
     DOMAIN,
     IDENTITY,
@@ -350,8 +350,8 @@ def test_a_connection_that_has_opened_many_trips_opens_the_next(well_story: Stor
     run_id, baseline_id = well_story.run(DROPPED).run_id, 1
     with well_story.database.transaction() as connection:
         for number in range(30):
-            trip_id = verdicts.open_trip(connection, ROUTE, f"domain-{number}", ["drop"], run_id, baseline_id, START)
-            again = verdicts.open_trip(connection, ROUTE, f"domain-{number}", ["drop"], run_id, baseline_id, START)
+            trip_id = trips.open_trip(connection, ROUTE, f"domain-{number}", ["drop"], run_id, baseline_id, START)
+            again = trips.open_trip(connection, ROUTE, f"domain-{number}", ["drop"], run_id, baseline_id, START)
             assert (trip_id is not None, again) == (True, None)
 
 
