@@ -31,6 +31,7 @@ FIGURES = (
     "tokens_per_step",
     "coverage",
     "acceptance_by_source",
+    "warm",
 )
 
 
