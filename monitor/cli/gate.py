@@ -73,7 +73,7 @@ def _between_servers(options: GateOptions) -> GateVerdict:
     from monitor.probing.recognise import engine_at
     from monitor.probing.target import Target
 
-    sets = chosen_sets(options.prompts_dir, options.domains)
+    sets, key = chosen_sets(options.prompts_dir, options.domains), options.api_key()
     plan = GatePlan(
         tuple(sets),
         thresholds_of(options, sets, {}),
@@ -82,8 +82,8 @@ def _between_servers(options: GateOptions) -> GateVerdict:
         "url",
         source=options.source,
         limit=options.prompts,
+        twin=None if options.plain is None else Target(options.plain, options.candidate_model or options.model, key),
     )
-    key = options.api_key()
 
     async def measured() -> GateVerdict:
         servers = []

@@ -11,8 +11,8 @@ import click
 
 from monitor.cli.gate_report import FORMATS
 from monitor.cli.parameters import engine_option, server_url, words
-from monitor.config.limits import MAX_CONCURRENCY, MAX_TOKENS
-from monitor.config.units import parse_duration, parse_ratio
+from monitor.config.limits import MAX_CONCURRENCY, MAX_SPEEDUP, MAX_TOKENS
+from monitor.config.units import parse_duration, parse_lossless, parse_ratio
 from monitor.core.gate import METRICS, REFERENCES
 from monitor.core.promotion import Promotion
 
@@ -47,6 +47,9 @@ class GateOptions:
     source: SourceWish
     api_key_env: str | None
     prompts_dir: Path | None
+    plain: str | None
+    min_speedup: float | None
+    require_lossless: float | str | None
     promote: bool
     by: str | None
     link: str | None
@@ -57,6 +60,8 @@ class GateOptions:
         if self.prompts is not None and self.prompts < self.min_prompts:
             raise click.UsageError(f"--prompts {self.prompts} is less than the {self.min_prompts} that must be valid")
         self._check_promotion()
+        if self.route is None and self.plain is None and (self.min_speedup, self.require_lossless) != (None, None):
+            raise click.UsageError("a plain twin is needed: name it with --plain URL, or a ROUTE that has a plain_twin")
         given = [name for name, default in DEFAULTS.items() if getattr(self, name) != default]
         if self.route is not None and (given or self.prompts_dir):
             name = (given or ["prompts_dir"])[0].replace("_", "-")
@@ -85,12 +90,12 @@ def _against(context: click.Context, parameter: click.Parameter, value: str) -> 
     return value if value in REFERENCES else server_url(context, parameter, value)
 
 
-def _read(parse: Callable[[object], Any]) -> Callable[[click.Context, click.Parameter, str], Any]:
+def _read(parse: Callable[[object], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
     """A value as the configuration reads it."""
 
-    def read(_ctx: click.Context, _param: click.Parameter, value: str) -> Any:
+    def read(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
         try:
-            return parse(value)
+            return None if value is None else parse(value)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
 
@@ -173,6 +178,24 @@ OPTIONS: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
         type=click.Path(path_type=Path),
         metavar="DIR",
         help="Without ROUTE: your own prompt sets, one DOMAIN.jsonl each.",
+    ),
+    click.option(
+        "--plain",
+        callback=server_url,
+        metavar="URL",
+        help="The candidate's own plain twin: its speedup beside it decides too.  [default: ROUTE's, where needed]",
+    ),
+    click.option(
+        "--min-speedup",
+        type=click.FloatRange(0, MAX_SPEEDUP, min_open=True),
+        metavar="FACTOR",
+        help="How many times as fast as its plain twin the candidate must be.  [default: 1 with a twin]",
+    ),
+    click.option(
+        "--require-lossless",
+        callback=_read(parse_lossless),
+        metavar="SHARE|twin",
+        help="Of the greedy outputs so many must be the plain twin's, or as many as the twin repeats of its own.",
     ),
     click.option(
         "--promote",

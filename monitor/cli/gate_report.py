@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from monitor.cli.output import Column, local_time, markdown_text, table_text, wrapped
-from monitor.core.format import NOTHING, change, count, figure
+from monitor.core.format import NOTHING, agreement_text, change, count, figure, ratio_text
 from monitor.core.statistics import geometric_mean
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def markdown(document: Mapping[str, Any]) -> str:
 
 
 def junit(document: Mapping[str, Any]) -> str:
-    """One test case for each domain and one for the mix, or one for a gate that measured nothing."""
+    """One test case for each domain, for the mix and for required outputs, or one for a gate that measured nothing."""
     cases = _rows(document) or [{**document, "domain": "gate"}]
     suite = ElementTree.Element("testsuite", name="specwatch gate", timestamp=document["started_at"])
     suite.set("time", f"{_seconds(document):.3f}")
@@ -109,9 +109,18 @@ def _facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("allowed", f"{change(-allowed['max_drop'], 0)} of {allowed['metric']}, told by {level} intervals"),
         ("measured", f"{valid} in {_seconds(document):.0f} s, judge version {document['judge_version']}"),
     ]
+    found += _twin_facts(document["twin"], allowed) if document["twin"] else []
     found += [("warning", warning) for warning in document["warnings"]]
     found += [("promoted", document["promoted"]["text"])] if document["promoted"] else []
     return found + [("waiver", waived(document, waiver)) for waiver in document.get("waivers", ())]
+
+
+def _twin_facts(twin: Mapping[str, Any], allowed: Mapping[str, Any]) -> list[tuple[str, str]]:
+    required = allowed["require_lossless"]
+    share = f"{required:.0%}" if isinstance(required, float) else "as much as the twin repeats"
+    also = "" if required is None else f", and {share} of its outputs"
+    found = [("plain twin", f"{twin['replica']}: {allowed['min_speedup']:g} × its speed is asked{also}")]
+    return found + [(name, twin[name]["text"]) for name in ("speedup", "outputs") if twin[name]["text"]]
 
 
 def waived(document: Mapping[str, Any], waiver: Mapping[str, Any]) -> str:
@@ -124,11 +133,15 @@ def waived(document: Mapping[str, Any], waiver: Mapping[str, Any]) -> str:
 
 
 def _rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The domains and, where there are several, their mix."""
-    mix = document["mix"]
+    """The domains, their mix where there are several, and the outputs where they decide."""
+    mix, twin = document["mix"], document["twin"]
     rows = [dict(domain) for domain in document["domains"]]
     if len(rows) > 1 and mix["verdict"] is not None:
-        rows.append({**mix, "domain": "mix", "prompts_valid": None, "per_prompt": []})
+        rows.append({**mix, "domain": "mix", "prompts_valid": None, "per_prompt": [], "twin": twin})
+    if twin and twin["outputs"]["verdict"] is not None:
+        told = {name: twin["outputs"][name] for name in ("verdict", "reason", "text")}
+        figures = dict.fromkeys(("change", "change_interval", "pairs", "prompts_valid", "source"))
+        rows.append({**figures, **told, "domain": "outputs", "per_prompt": [], "twin": {**twin, "speedup": None}})
     return rows
 
 
@@ -153,6 +166,23 @@ def _columns(document: Mapping[str, Any], *, said_above: bool = True) -> list[Co
         Column("pairs", lambda row: NOTHING if row["pairs"] is None else str(row["pairs"]), right=True),
         Column("prompts", _prompts, right=True),
         Column("source", lambda row: row["source"] or NOTHING, once=said_above),
+        *(_twin_columns() if document["twin"] else []),
+    ]
+
+
+def _twin_columns() -> list[Column]:
+    def speedup(row: Mapping[str, Any]) -> str:
+        found = row["twin"] and row["twin"]["speedup"]
+        return ratio_text(found if found and found["ratio"] else None)
+
+    def same(row: Mapping[str, Any], pair: str) -> str:
+        outputs = row["twin"] and row["twin"]["outputs"]
+        return agreement_text(outputs and outputs[pair])
+
+    return [
+        Column("speedup", speedup, right=True),
+        Column("same output", lambda row: same(row, "replica_and_twin"), right=True),
+        Column("twin's own", lambda row: same(row, "twin_and_itself"), right=True),
     ]
 
 

@@ -11,5 +11,6 @@ MAX_SEED = 2**63 - 1
 MAX_K = 1_000
 MAX_GPUS = 10_000
 MAX_RUNS = 1_000
+MAX_SPEEDUP = 100
 MAX_WEIGHT = 1_000_000
 """Of one domain in a mix, where only proportions count."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator
 
 from monitor.core.break_even import BREAK_EVEN
+from monitor.core.gate_twin import AS_THE_TWIN
 
 _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", re.ASCII)
@@ -62,6 +63,18 @@ def parse_ratio(value: object) -> float:
     return float(ratio)
 
 
+def parse_lossless(value: object) -> float | str:
+    """Reads `twin`, or a share as parse_ratio does and `100%` too."""
+    if value == AS_THE_TWIN:
+        return AS_THE_TWIN
+    if str(value) in ("100%", "1", "1.0"):
+        return 1.0
+    try:
+        return parse_ratio(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; write for example 95%, 100% or {AS_THE_TWIN}") from None
+
+
 def parse_floor(value: object) -> float | str:
     """Reads `5%`, 0.05, 1.05 or `break_even`; raises ValueError unless above 0 and at most HIGHEST_FLOOR."""
     if value == BREAK_EVEN:
@@ -87,5 +100,6 @@ def parse_duration_or_off(value: object) -> timedelta | None:
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 Ratio = Annotated[float, BeforeValidator(parse_ratio)]
+Lossless = Annotated[float | str, BeforeValidator(parse_lossless)]
 Floor = Annotated[float | Literal["break_even"], BeforeValidator(parse_floor)]
 DurationOrOff = Annotated[timedelta | None, BeforeValidator(parse_duration_or_off)]

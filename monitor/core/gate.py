@@ -82,6 +82,13 @@ class GateReason(enum.StrEnum):
     TOO_FEW_PROMPTS = "too_few_prompts"
     IDENTITY_CHANGED = "identity_changed"
     RUN_INVALID = "run_invalid"
+    TOO_SLOW = "too_slow"
+    SPEEDUP_UNDECIDED = "speedup_undecided"
+    SPEEDUP_INVALID = "speedup_invalid"
+    LOSSY = "lossy"
+    OUTPUTS_UNDECIDED = "outputs_undecided"
+    OUTPUTS_UNKNOWN = "outputs_unknown"
+    TWIN_SPECULATES = "twin_speculates"
     INTERRUPTED = "interrupted"
     CANCELLED = "cancelled"
 
@@ -93,6 +100,10 @@ class GateReason(enum.StrEnum):
 _DECISIONS = {
     GateReason.NO_REGRESSION: Decision.PASS,
     GateReason.REGRESSION: Decision.FAIL,
+    GateReason.TOO_SLOW: Decision.FAIL,
+    GateReason.LOSSY: Decision.FAIL,
+    GateReason.SPEEDUP_UNDECIDED: Decision.INCONCLUSIVE,
+    GateReason.OUTPUTS_UNDECIDED: Decision.INCONCLUSIVE,
     GateReason.UNDECIDED: Decision.INCONCLUSIVE,
     GateReason.TIMED_OUT: Decision.INCONCLUSIVE,
     GateReason.INTERRUPTED: Decision.INCONCLUSIVE,

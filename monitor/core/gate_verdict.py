@@ -18,11 +18,13 @@ from monitor.core.gate import (
     Look,
     mixed_look,
 )
+from monitor.core.gate_twin import both, is_pass, verdict_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from monitor.core.gate_twin import GateTwin, TwinDomain
     from monitor.core.promotion import Promotion
     from monitor.core.records import Identity
 
@@ -31,7 +33,10 @@ EQUAL = "the identities are equal as far as the servers show; overwritten weight
 
 @dataclass(frozen=True)
 class GateDomain:
-    """How one domain ended. `values`: prompt → reference and candidate, geometric means over the runs compared."""
+    """How one domain ended. `values`: prompt → reference and candidate, geometric means over the runs compared.
+
+    `reason` and `text` are of acceptance.
+    """
 
     domain: str
     reason: GateReason
@@ -47,13 +52,11 @@ class GateDomain:
     def look(self) -> Look | None:
         return self.looks[-1] if self.looks else None
 
-    def as_dict(self) -> dict[str, Any]:
-        """The JSON shape of a domain of a gate (docs/json.md)."""
+    def as_dict(self, beside: TwinDomain | None = None) -> dict[str, Any]:
+        """The JSON shape of a domain of a gate (docs/json.md). `beside`: its plain twin, where that was measured."""
         return {
             "domain": self.domain,
-            "verdict": self.reason.decision.value,
-            "reason": self.reason.value,
-            "text": self.text,
+            **verdict_of(both((self.reason, self.text), beside)),
             "source": self.source,
             **_figures(self.look),
             "prompts_valid": len(self.values),
@@ -65,6 +68,7 @@ class GateDomain:
                 {"question_id": question, "reference": before, "candidate": now, "change": now / before - 1}
                 for question, (before, now) in sorted(self.values.items(), key=lambda one: one[1][1] / one[1][0])
             ],
+            "twin": None if beside is None else beside.as_dict(),
         }
 
 
@@ -84,13 +88,19 @@ class GateSide:
 
 @dataclass(frozen=True)
 class GateThresholds:
-    """What was allowed. `weights`: of the domains in the mix."""
+    """What was allowed. `weights`: of the domains in the mix.
+
+    `min_speedup`: over the plain twin; None without one. `lossless`: the share of greedy outputs that must be the
+    twin's, or AS_THE_TWIN; None: whatever they are.
+    """
 
     metric: str
     max_drop: float
     min_prompts: int
     timeout_seconds: float
     weights: Mapping[str, float]
+    min_speedup: float | None = None
+    lossless: float | str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON shape of what was allowed (docs/json.md)."""
@@ -100,6 +110,8 @@ class GateThresholds:
             "min_prompts": self.min_prompts,
             "timeout_seconds": self.timeout_seconds,
             "weights": dict(self.weights),
+            "min_speedup": self.min_speedup,
+            "require_lossless": self.lossless,
             "alpha": ALPHA,
             "looks_after_pairs": list(LOOKS),
             "interval_level": LEVEL,
@@ -109,6 +121,8 @@ class GateThresholds:
 @dataclass(frozen=True)
 class GateVerdict:
     """The whole of it. `refusal`: why nothing was measured at all, where it was not. `promotion`: what a pass is to do.
+
+    `twin`: the candidate's own plain twin, where it is measured beside one.
 
     `against`: `production`, `baseline` or `url`. A gate without domains, or with one that was not measured, is no pass.
     """
@@ -126,6 +140,7 @@ class GateVerdict:
     refusal: tuple[GateReason, str] | None = None
     warnings: tuple[str, ...] = ()
     promotion: Promotion | None = None
+    twin: GateTwin | None = None
 
     @property
     def mix(self) -> Look | None:
@@ -137,22 +152,28 @@ class GateVerdict:
         return None if mix is None else (mix.reason(allowed), look_text(mix, allowed))
 
     @property
-    def ending(self) -> tuple[GateReason, str]:
-        """Reason and sentence of the severest of all parts; the mix counts as one."""
+    def acceptance(self) -> tuple[GateReason, str]:
+        """Reason and sentence of the severest part of acceptance alone; the mix counts as one."""
         if self.refusal is not None:
             return self.refusal
         parts = [(one.reason, f"{one.domain}: {one.text}") for one in self.domains]
         if self._mixed is not None and len(self.domains) > 1:
             parts.append((self._mixed[0], f"mix of the domains: {self._mixed[1]}"))
-        worst = min(parts, key=lambda part: SEVEREST_FIRST.index(part[0].decision), default=None)
-        if worst is None:
+        if not parts:
             return GateReason.RUN_INVALID, "no domain was measured"
-        alike = [text for reason, text in parts if reason.decision is worst[0].decision]
-        if worst[0].decision is Decision.PASS:
-            domains = count(len(self.domains), "domain")
-            return worst[0], f"none of {domains} has lost {self.thresholds.max_drop:.0%} of {self._metric}"
-        more = f" (and {count(len(alike) - 1, 'other')} like it)" if len(alike) > 1 else ""
-        return worst[0], worst[1] + more
+        passed = (
+            f"none of {count(len(self.domains), 'domain')} has lost {self.thresholds.max_drop:.0%} of {self._metric}"
+        )
+        return _severest(parts, passed)
+
+    @property
+    def ending(self) -> tuple[GateReason, str]:
+        """Reason and sentence of the severest of all parts. The plain twin is asked of what has passed otherwise."""
+        own = self.acceptance
+        if self.twin is None or not is_pass(own):
+            return own
+        parts = self.twin.parts([one.domain for one in self.domains])
+        return _severest(parts, f"{own[1]}, and each is at least {self.twin.min_speedup:g} × as fast as its plain twin")
 
     @property
     def _metric(self) -> str:
@@ -176,14 +197,12 @@ class GateVerdict:
 
     def as_dict(self) -> dict[str, Any]:
         """The one JSON shape of a gate's verdict, for command, row and API (docs/json.md)."""
-        reason, text = self.ending
         mixed = self._mixed
+        beside = {} if self.twin is None else self.twin.domains
         sources = {one.source for one in self.domains if one.source}
         return {
-            "verdict": reason.decision.value,
+            **verdict_of(self.ending),
             "exit_code": self.exit_code,
-            "reason": reason.value,
-            "text": text,
             "route": self.route,
             "against": self.against,
             "started_at": self.started_at.isoformat(),
@@ -198,13 +217,12 @@ class GateVerdict:
             "prompts_valid": sum(len(one.values) for one in self.domains),
             "prompts_total": sum(one.prompts_total for one in self.domains),
             "mix": {
-                "verdict": None if mixed is None else mixed[0].decision.value,
-                "reason": None if mixed is None else mixed[0].value,
-                "text": None if mixed is None else mixed[1],
+                **verdict_of(None if mixed is None else both(mixed, None if self.twin is None else self.twin.mix)),
                 "source": next(iter(sources)) if len(sources) == 1 else None,
                 **_figures(self.mix),
             },
-            "domains": [one.as_dict() for one in self.domains],
+            "domains": [one.as_dict(beside.get(one.domain)) for one in self.domains],
+            "twin": None if self.twin is None else self.twin.as_dict(),
             "warnings": list(self.warnings),
             "waivers": [],
             "promoted": None if self.promotion is None else self.promotion.pending(),
@@ -216,6 +234,15 @@ class GateVerdict:
         if self.candidate.identity is None or self.reference.identity is None:
             return "unknown: one side was not seen"
         return ", ".join(f"{name} {a} → {b}" for name, (a, b) in self.identity_changes.items()) or EQUAL
+
+
+def _severest(parts: Sequence[tuple[GateReason, str]], passed: str) -> tuple[GateReason, str]:
+    """The first of the severest, and how many are like it; `passed` is said where all have passed."""
+    reason, text = min(parts, key=lambda part: SEVEREST_FIRST.index(part[0].decision))
+    if reason.decision is Decision.PASS:
+        return reason, passed
+    others = sum(other.decision is reason.decision for other, _ in parts) - 1
+    return reason, text + (f" (and {count(others, 'other')} like it)" if others else "")
 
 
 def look_text(look: Look, max_drop: float) -> str:

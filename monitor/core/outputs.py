@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,12 +26,13 @@ class Agreement:
     """How many of the prompts compared were answered the same twice, and where the others part.
 
     `first_differences`: token positions, from 0, of the first difference of each other pair, sorted; of those pairs
-    only whose token ids are both known.
+    only whose token ids are both known. `by_prompt`: of each prompt how often the same, of how often compared.
     """
 
     same: int
     compared: int
     first_differences: tuple[int, ...] = ()
+    by_prompt: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """The one JSON shape of an agreement (docs/json.md)."""
@@ -45,19 +46,21 @@ class Agreement:
 
 def agreement(pairs: Iterable[tuple[Sequence[Sample], Sequence[Sample]]]) -> Agreement:
     """Over pairs of passes, prompt by prompt; prompts without a hash on either side are not compared."""
-    same, compared, differences = 0, 0, []
+    by_prompt: dict[str, tuple[int, int]] = {}
+    differences = []
     for one, other in pairs:
         theirs = {sample.question_id: sample for sample in other if sample.output_hash is not None}
         for ours in one:
             found = theirs.get(ours.question_id)
             if ours.output_hash is None or found is None:
                 continue
-            compared += 1
-            if ours.output_hash == found.output_hash:
-                same += 1
-            elif ours.output_ids is not None and found.output_ids is not None:
+            same, compared = by_prompt.get(ours.question_id, (0, 0))
+            is_same = ours.output_hash == found.output_hash
+            by_prompt[ours.question_id] = (same + is_same, compared + 1)
+            if not is_same and ours.output_ids is not None and found.output_ids is not None:
                 differences.append(_first_difference(ours.output_ids, found.output_ids))
-    return Agreement(same, compared, tuple(sorted(differences)))
+    same, compared = (sum(counts) for counts in zip(*by_prompt.values(), strict=True)) if by_prompt else (0, 0)
+    return Agreement(same, compared, tuple(sorted(differences)), by_prompt)
 
 
 def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from monitor.core.figures import aggregate, metric_values
 from monitor.core.gate import paired_reference, shared_prompts, take_look
+from monitor.core.gate_twin import LEAST_SPEEDUP, GateTwin
 from monitor.core.gate_verdict import GateDomain, GateThresholds
 from monitor.core.judge import Comparability, Reference
 from monitor.core.statistics import BaselineValues, baseline_values
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from monitor.core.promotion import Promotion
     from monitor.core.records import Identity, Run, Sampling
     from monitor.probing.outcome import SourceWish
+    from monitor.probing.target import Target
     from monitor.prompts.sets import PromptSet
 
 
@@ -39,7 +41,10 @@ FindBaseline: TypeAlias = Callable[[str, Comparability], KnownBaseline | None]
 
 @dataclass(frozen=True)
 class GatePlan:
-    """What is asked of both sides, and what is allowed. `limit`: prompts of each domain (None: all)."""
+    """What is asked of both sides, and what is allowed. `limit`: prompts of each domain (None: all).
+
+    `twin`: the candidate's own plain twin, where it is measured beside one.
+    """
 
     prompt_sets: tuple[PromptSet, ...]
     thresholds: GateThresholds
@@ -52,6 +57,14 @@ class GatePlan:
     max_waiting: int | None = None
     limit: int | None = None
     promotion: Promotion | None = None
+    twin: Target | None = None
+
+    def gate_twin(self, identity: Identity | None = None) -> GateTwin | None:
+        """What the candidate must show beside its plain twin; None where it is not measured beside one."""
+        allowed = self.thresholds
+        if self.twin is None or allowed.min_speedup is None:
+            return None
+        return GateTwin(self.twin.replica, allowed.min_speedup, allowed.lossless, allowed.weights, identity)
 
 
 class GateAsked(Protocol):
@@ -77,6 +90,12 @@ class GateAsked(Protocol):
     def timeout(self) -> timedelta: ...
     @property
     def promotion(self) -> Promotion | None: ...
+    @property
+    def plain(self) -> str | None: ...
+    @property
+    def min_speedup(self) -> float | None: ...
+    @property
+    def require_lossless(self) -> float | str | None: ...
 
 
 def thresholds_of(asked: GateAsked, sets: Sequence[PromptSet], mix: Mapping[str, float]) -> GateThresholds:
@@ -90,7 +109,20 @@ def thresholds_of(asked: GateAsked, sets: Sequence[PromptSet], mix: Mapping[str,
     weights = {one.domain: mix[one.domain] if mix else 1.0 for one in sets if not mix or one.domain in mix}
     total = sum(weights.values())
     shares = {domain: weight / total for domain, weight in weights.items()}
-    return GateThresholds(asked.metric, asked.max_drop, asked.min_prompts, asked.timeout.total_seconds(), shares)
+    return GateThresholds(
+        asked.metric,
+        asked.max_drop,
+        asked.min_prompts,
+        asked.timeout.total_seconds(),
+        shares,
+        (asked.min_speedup or LEAST_SPEEDUP) if asks_for_twin(asked) else None,
+        asked.require_lossless,
+    )
+
+
+def asks_for_twin(asked: GateAsked) -> bool:
+    """Whether the candidate is to be measured beside its plain twin, named or the route's."""
+    return (asked.plain, asked.min_speedup, asked.require_lossless) != (None, None, None)
 
 
 class Comparing:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from monitor.core.format import count
 from monitor.core.gate import LOOKS, GateReason
+from monitor.core.gate_twin import TwinDomain, is_pass
 from monitor.core.gate_verdict import GateSide, GateVerdict, look_text
 from monitor.core.records import Identity, Reason
-from monitor.engines.failures import GONE
 from monitor.errors import TargetError
 from monitor.probing.client import Client
 from monitor.probing.clock import Clock, SystemClock
 from monitor.probing.comparing import Comparing
+from monitor.probing.gate_reasons import reason_of
+from monitor.probing.gate_twin import BUSY_SECONDS, RUNS, BesideTwin
 from monitor.probing.replay import StandAside, replay
 
 if TYPE_CHECKING:
@@ -28,18 +30,7 @@ if TYPE_CHECKING:
     from monitor.probing.target import Target
     from monitor.prompts.sets import PromptSet
 
-BUSY_SECONDS = 5.0
-"""Until a server that queues is asked again."""
-_REASONS = {
-    "contaminated": GateReason.CONTAMINATED,
-    "too_few_valid_prompts": GateReason.TOO_FEW_PROMPTS,
-    "identity_changed_during_run": GateReason.IDENTITY_CHANGED,
-    "model_not_served": GateReason.OTHER_MODEL,
-    **dict.fromkeys(GONE - {"several_models", "model_not_served"}, GateReason.UNREACHABLE),
-    **dict.fromkeys(("first_token_timeout", "stalled", "total_timeout", "server_error"), GateReason.UNREACHABLE),
-    **dict.fromkeys(("cut_off", "aborted", "error_in_stream"), GateReason.UNREACHABLE),
-}
-"""What an invalid run says of the gate; any other word is told as it is."""
+MORE_TIME = "allow more time with --timeout, or name fewer domains or prompts"
 _OF_THE_SERVER = frozenset(
     {
         GateReason.UNREACHABLE,
@@ -47,6 +38,7 @@ _OF_THE_SERVER = frozenset(
         GateReason.IDENTITY_CHANGED,
         GateReason.CANDIDATE_NO_SPECULATION,
         GateReason.REFERENCE_NO_SPECULATION,
+        GateReason.TWIN_SPECULATES,
     }
 )
 """Whatever domain saw it: the others would not fare better, and are not tried."""
@@ -54,7 +46,7 @@ _OF_THE_SERVER = frozenset(
 
 @dataclass(frozen=True)
 class Server:
-    """One server of a gate. `name`: `candidate` or `reference`."""
+    """One server of a gate. `name`: `candidate`, `reference` or `twin`."""
 
     name: str
     target: Target
@@ -116,6 +108,8 @@ class _Gating:
         self._began = clock.monotonic()
         self._runs = 0
         self._left = len(plan.prompt_sets)
+        self._twin = None if plan.twin is None else Server("twin", plan.twin, candidate.engine)
+        self._twin_left = 0 if plan.twin is None else len(plan.prompt_sets)
         self._ended: tuple[GateReason, str] | None = None
         self._seen: dict[str, Identity] = {}
         self._targets: dict[str, Target] = {}
@@ -132,7 +126,7 @@ class _Gating:
         refusal = await self._refusal()
         domains = [] if refusal else [await self._domain(prompt_set) for prompt_set in self._plan.prompt_sets]
         plan, against = self._plan, self._against
-        return GateVerdict(
+        found = GateVerdict(
             route=plan.route,
             against=plan.against,
             candidate=GateSide(self._candidate.target.replica, self._seen.get("candidate")),
@@ -146,23 +140,64 @@ class _Gating:
             refusal=refusal,
             warnings=tuple(self._warnings),
             promotion=plan.promotion,
+            twin=plan.gate_twin(self._seen.get("twin")),
         )
+        if found.twin is None or not is_pass(found.acceptance):
+            return found
+        beside = replace(found.twin, domains=await self._beside_twin())
+        return replace(found, twin=beside, finished_at=self._clock.now(), warnings=tuple(self._warnings))
+
+    async def _beside_twin(self) -> dict[str, TwinDomain]:
+        """What acceptance has let pass, domain after domain; never later than the time-out."""
+        sides = self._targets["candidate"], self._targets["twin"]
+        measuring = BesideTwin(self._plan, self._candidate.engine, *sides, self._seen, self._clock)
+        found = {}
+        for prompt_set in self._plan.prompt_sets:
+            one = await self._timed(measuring, prompt_set) if self._ended is None else TwinDomain(*self._ended)
+            found[prompt_set.domain] = one
+            self._runs += RUNS
+            self._twin_left -= 1
+            step = f"{prompt_set.domain} beside its plain twin"
+            self._on_step(GateStep(step, None, one.reason, self._seconds_left(0)))
+        self._warnings |= measuring.warnings
+        return found
+
+    async def _timed(self, measuring: BesideTwin, prompt_set: PromptSet) -> TwinDomain:
+        try:
+            async with asyncio.timeout(self._rest()):
+                found = await measuring.measure(prompt_set)
+        except TimeoutError:
+            limit = self._plan.thresholds.timeout_seconds
+            told = f"not measured beside its plain twin within {limit:g} s; {MORE_TIME}"
+            found = TwinDomain(GateReason.TIMED_OUT, told)
+        if found.reason in (*_OF_THE_SERVER, GateReason.TIMED_OUT):
+            self._ended = found.reason, found.text
+        return found
+
+    def _rest(self) -> float:
+        """Seconds until the time-out."""
+        return max(0.0, self._plan.thresholds.timeout_seconds - (self._clock.monotonic() - self._began))
 
     async def _refusal(self) -> tuple[GateReason, str] | None:
         """Why nothing needs to be measured."""
-        against = self._against
-        if against is not None and against.target.base_url.rstrip("/") == self._candidate.target.base_url.rstrip("/"):
-            return GateReason.SAME_SERVER, f"{against.target.base_url} cannot be held against itself"
+        others = [server for server in (self._against, self._twin) if server is not None]
+        for other in others:
+            if other.target.base_url.rstrip("/") == self._candidate.target.base_url.rstrip("/"):
+                return GateReason.SAME_SERVER, f"{other.target.base_url} cannot be held against itself"
         looks: dict[str, Observation] = {}
-        for server in self._servers:
+        for server in (*self._servers, *([self._twin] if self._twin else [])):
+            beside = looks.get("candidate" if server is self._twin else "reference")
             try:
-                looks[server.name] = await self._look_at(server, looks.get("reference"))
+                looks[server.name] = await self._look_at(server, beside)
             except TargetError as error:
-                return _reason_of(error.reason, server), f"{server.name}: {error}"
-        return self._one_process(looks)
+                return reason_of(error.reason, server.name), f"{server.name}: {error}"
+        if self._twin is not None and looks["twin"].glance.speculates:
+            told = f"{self._twin.target.replica} speculates: it is no plain twin to hold the candidate against"
+            return GateReason.TWIN_SPECULATES, told
+        return next((found for other in others if (found := self._one_process(looks, other))), None)
 
     async def _look_at(self, server: Server, reference: Observation | None) -> Observation:
-        """The candidate must serve the reference's model, unless it is asked for another by name."""
+        """The candidate must serve the reference's model, its twin the candidate's, unless another is named."""
         wanted = server.target.model or (None if reference is None else reference.identity.model)
         async with Client(server.target, connections=1, monotonic=self._clock.monotonic) as client:
             found = await server.engine.observe(client, wanted, server.declared)
@@ -172,14 +207,15 @@ class _Gating:
             self._started[server.name] = started_at
         return found
 
-    def _one_process(self, looks: dict[str, Observation]) -> tuple[GateReason, str] | None:
+    def _one_process(self, looks: dict[str, Observation], other: Server) -> tuple[GateReason, str] | None:
         """Two addresses of one process: they started at the same hundredth of a second, as the same thing."""
-        if len(self._started) < 2 or self._started["candidate"] != self._started["reference"]:
+        started = self._started.get("candidate")
+        if started is None or started != self._started.get(other.name):
             return None
-        if looks["candidate"].identity.changes_from(looks["reference"].identity):
+        if looks["candidate"].identity.changes_from(looks[other.name].identity):
             return None
         return GateReason.SAME_SERVER, (
-            f"{self._servers[0].target.replica} and {self._candidate.target.replica} are one process: both started at "
+            f"{other.target.replica} and {self._candidate.target.replica} are one process: both started at "
             "the same moment, with the same identity"
         )
 
@@ -251,7 +287,9 @@ class _Gating:
     def _problem(self, server: Server, run: Run) -> tuple[GateReason, str] | None:
         """Why the run says nothing, or says it of something else than what was there at first."""
         if run.invalid_reason is not None:
-            return _reason_of(run.invalid_reason, server), f"{server.name}: {run.invalid_detail or run.invalid_reason}"
+            return reason_of(
+                run.invalid_reason, server.name
+            ), f"{server.name}: {run.invalid_detail or run.invalid_reason}"
         changed = run.identity.changes_from(self._seen[server.name])
         if changed:
             told = ", ".join(f"{name} {before} → {now}" for name, (before, now) in changed.items())
@@ -299,7 +337,7 @@ class _Gating:
             return 0.0
         each = (self._clock.monotonic() - self._began) / self._runs
         later = self._left - (1 if pairs else 0)
-        return each * len(self._servers) * (pairs + LOOKS[0] * later)
+        return each * (len(self._servers) * (pairs + LOOKS[0] * later) + RUNS * self._twin_left)
 
     def _timed_out(self) -> str:
         done, all_of_them = len(self._plan.prompt_sets) - self._left, len(self._plan.prompt_sets)
@@ -307,14 +345,4 @@ class _Gating:
             f"; about {self._seconds_left(1):.0f} s more would do" if self._runs else "; not one run was over by then"
         )
         limit = self._plan.thresholds.timeout_seconds
-        return (
-            f"not decided within {limit:g} s, after {done} of {count(all_of_them, 'domain')}{needed}; "
-            "allow more time with --timeout, or name fewer domains or prompts"
-        )
-
-
-def _reason_of(word: str, server: Server) -> GateReason:
-    if word == "no_speculation":
-        off = GateReason.CANDIDATE_NO_SPECULATION, GateReason.REFERENCE_NO_SPECULATION
-        return off[server.name == "reference"]
-    return _REASONS.get(word, GateReason.RUN_INVALID)
+        return f"not decided within {limit:g} s, after {done} of {count(all_of_them, 'domain')}{needed}; {MORE_TIME}"

@@ -10,7 +10,7 @@ from monitor.core.address import url_and_rank
 from monitor.core.gate_verdict import GateSide, GateVerdict
 from monitor.errors import StoreError
 from monitor.probing.gate import Server, run_gate
-from monitor.store import gate_requests
+from monitor.store import gate_requests, slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,9 @@ LOOK_EVERY_SECONDS = 2.0
 
 def servers_of(sides: Sides) -> list[str]:
     """The servers that it asks, which others keep off meanwhile."""
-    return [url_and_rank(side.target.base_url)[0] for side in sides[:2] if isinstance(side, Server)]
+    candidate, reference, plan = sides
+    targets = [side.target for side in (candidate, reference) if isinstance(side, Server)]
+    return [url_and_rank(target.base_url)[0] for target in (*targets, *([plan.twin] if plan.twin else []))]
 
 
 def open_gate(sides: Sides, now: datetime) -> dict[str, Any]:
@@ -44,6 +46,7 @@ def open_gate(sides: Sides, now: datetime) -> dict[str, Any]:
         started_at=now,
         finished_at=now,
         promotion=plan.promotion,
+        twin=plan.gate_twin(),
     ).as_dict()
 
 
@@ -58,7 +61,7 @@ async def unless_ended(
 
     `on_run` is told of each run of the candidate.
     """
-    measuring = asyncio.create_task(run_gate(*sides, on_step=on_step, on_run=on_run))
+    measuring = asyncio.create_task(_measured(database, sides, on_step, on_run))
     watching = asyncio.create_task(_until_ended(database, gate_id))
     try:
         await asyncio.wait({measuring, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -67,6 +70,19 @@ async def unless_ended(
         measuring.cancel()
         watching.cancel()
         await asyncio.gather(measuring, watching, return_exceptions=True)
+
+
+async def _measured(
+    database: Database, sides: Sides, on_step: Callable[[GateStep], object], on_run: Callable[[Run], object]
+) -> GateVerdict:
+    """Once nobody else measures beside its plain twin, nor begins to."""
+    twin = sides[2].twin
+    while twin is not None:
+        async with slots.measuring(database.conninfo(), twin.base_url) as ours:
+            if ours:
+                return await run_gate(*sides, on_step=on_step, on_run=on_run)
+        await asyncio.sleep(LOOK_EVERY_SECONDS)
+    return await run_gate(*sides, on_step=on_step, on_run=on_run)
 
 
 async def _until_ended(database: Database, gate_id: int) -> None:

@@ -132,7 +132,8 @@ class GateRunner:
 
     def _require_admitted(self, request: GateRequest, route: Route) -> None:
         own = {url_and_rank(replica)[0] for replica in self._replicas.known(route)}
-        for url in {request.candidate, request.against} - own - set(REFERENCES):
+        asked = {request.candidate, request.against, request.plain or request.candidate}
+        for url in asked - own - {*REFERENCES, route.plain_twin}:
             if not self._gates.admits(url):
                 raise RefusedError(f"{url} is not among the hosts of gates.candidates in routes.yaml; add it there")
 

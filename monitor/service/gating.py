@@ -10,9 +10,9 @@ from monitor.core.gate import REFERENCES
 from monitor.core.records import Identity
 from monitor.engines.registry import ENGINES
 from monitor.errors import UsageError
-from monitor.probing.comparing import GatePlan, KnownBaseline, thresholds_of
+from monitor.probing.comparing import GatePlan, KnownBaseline, asks_for_twin, thresholds_of
 from monitor.probing.gate import Server
-from monitor.service.probes import declared_identity, sampling_of, target_of
+from monitor.service.probes import declared_identity, sampling_of, target_of, twin_of
 from monitor.store import baselines
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from monitor.config.routes import Route
     from monitor.core.judge import Comparability
     from monitor.probing.comparing import FindBaseline, GateAsked
+    from monitor.probing.target import Target
     from monitor.prompts.sets import PromptSet
     from monitor.store.database import Database
 
@@ -69,7 +70,21 @@ def _plan_of(route: Route, asked: GateAsked, sets: Mapping[str, PromptSet], kind
         max_waiting=route.max_waiting,
         limit=asked.prompts,
         promotion=asked.promotion,
+        twin=_twin_of(route, asked) if asks_for_twin(asked) else None,
     )
+
+
+def _twin_of(route: Route, asked: GateAsked) -> Target:
+    """The candidate's plain twin: the one that is named, or else the route's. Raises UsageError without one."""
+    url = asked.plain or route.plain_twin
+    if url is None:
+        raise UsageError(f"{route.name} has no plain_twin in routes.yaml; name the candidate's own with --plain URL")
+    if asked.require_lossless is not None and route.temperature != 0:
+        raise UsageError(
+            f"{route.name} has temperature {route.temperature:g}; only greedy outputs can be required to be alike"
+        )
+    target = replace(twin_of(route, url, asked.candidate), server_name=None)
+    return replace(target, model=asked.candidate_model or target.model)
 
 
 def _candidate_of(route: Route, url: str, model: str | None) -> Server:

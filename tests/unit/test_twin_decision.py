@@ -1,0 +1,206 @@
+"""What a gate makes of its candidate beside the plain twin: speedup, outputs, and how they join acceptance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from monitor.cli.gate_report import report
+from monitor.config.units import parse_lossless
+from monitor.core.gate import GateReason, Look
+from monitor.core.gate_twin import (
+    GateTwin,
+    TwinDomain,
+    lossless_ending,
+    mixed_speedup,
+    outputs_text,
+    pooled_outputs,
+    speedup_ending,
+)
+from monitor.core.gate_verdict import GateDomain, GateSide, GateThresholds, GateVerdict
+from monitor.core.outputs import Agreement, Outputs
+from monitor.core.speedup import Speedup
+from monitor.core.statistics import RatioEstimate
+from monitor.core.sweep import point as sweep_point
+from tests.factories import START
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def ratio(low: float, high: float, n: int = 24) -> RatioEstimate:
+    return RatioEstimate((low * high) ** 0.5, low, high, n, 3)
+
+
+def outputs(ours: Sequence[int], own: Sequence[int], places: tuple[int, ...] = ()) -> Outputs:
+    """Of each prompt how often of three its output was the twin's, and how often of two the twin repeated its own."""
+
+    def agreed(same: Sequence[int], of: int) -> Agreement:
+        by_prompt = {f"q{number}": (one, of) for number, one in enumerate(same)}
+        return Agreement(sum(same), of * len(same), places if of == 3 else (), by_prompt)
+
+    return Outputs(agreed(ours, 3), agreed(own, 2))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "least", "reason"),
+    [
+        (1.10, 1.30, 1.1, GateReason.NO_REGRESSION),
+        (1.09, 1.30, 1.1, GateReason.SPEEDUP_UNDECIDED),
+        (1.00, 1.10, 1.1, GateReason.SPEEDUP_UNDECIDED),
+        (0.90, 1.09, 1.1, GateReason.TOO_SLOW),
+        (0.90, 0.99, 1.0, GateReason.TOO_SLOW),
+    ],
+)
+def test_speedup_passes_or_fails_only_with_its_whole_interval(
+    low: float, high: float, least: float, reason: GateReason
+) -> None:
+    found, text = speedup_ending(ratio(low, high), least)
+    assert found is reason
+    assert text.endswith(f"over 24 prompts in 3 passes, {least:g} asked")
+
+
+def test_the_mix_is_the_weighted_geometric_mean_with_errors_added_in_squares() -> None:
+    mix = mixed_speedup({"math": ratio(1.9, 2.1), "qa": ratio(0.95, 1.05)}, {"math": 3, "qa": 1})
+    assert mix is not None
+    assert mix.ratio == pytest.approx((1.9 * 2.1) ** 0.375 * (0.95 * 1.05) ** 0.125)
+    assert mix.low < mix.ratio < mix.high
+    assert mix.high / mix.low < 2.1 / 1.9
+    assert (mix.n, mix.repeats) == (48, 3)
+    assert mixed_speedup({"math": ratio(1.9, 2.1)}, {"math": 3, "qa": 1}) is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "own", "reason"),
+    [
+        ([3] * 24, [2] * 24, GateReason.NO_REGRESSION),
+        ([3] * 230 + [0] * 20, [2] * 230 + [0] * 20, GateReason.NO_REGRESSION),
+        ([3] * 225 + [0] * 25, [2] * 250, GateReason.OUTPUTS_UNDECIDED),
+        ([3] * 20 + [0] * 4, [2] * 24, GateReason.OUTPUTS_UNDECIDED),
+        ([3] * 150 + [0] * 100, [2] * 240 + [0] * 10, GateReason.LOSSY),
+        ([0] * 24, [2] * 24, GateReason.LOSSY),
+    ],
+    ids=["all alike", "both flip alike", "flips about as allowed", "few prompts", "flips much more", "never alike"],
+)
+def test_beside_the_twins_own_agreement_the_interval_of_the_difference_decides(
+    ours: Sequence[int], own: Sequence[int], reason: GateReason
+) -> None:
+    assert lossless_ending(outputs(ours, own), "twin")[0] is reason
+
+
+@pytest.mark.parametrize(
+    ("required", "reason"),
+    [(0.95, GateReason.NO_REGRESSION), (0.96, GateReason.LOSSY), (1.0, GateReason.LOSSY)],
+)
+def test_a_share_is_counted_over_the_prompts_there_are(required: float, reason: GateReason) -> None:
+    found, text = lossless_ending(outputs([3] * 19 + [0], [2] * 20, (4, 40, 90)), required)
+    assert found is reason
+    assert text == (
+        "57/60 greedy outputs are the plain twin's, which repeats 40/40 of its own; the others part at tokens 4 to 90, "
+        f"half of them by 40; that is 95.0%, {required:.1%} asked"
+    )
+
+
+@pytest.mark.parametrize("found", [None, outputs([3] * 11, [2] * 11)])
+@pytest.mark.parametrize("required", [0.5, "twin"])
+def test_outputs_of_too_few_prompts_are_unknown_and_no_pass(found: Outputs | None, required: float | str) -> None:
+    reason, text = lossless_ending(found, required)
+    assert reason is GateReason.OUTPUTS_UNKNOWN
+    assert reason.decision.value == "not_measurable"
+    assert "12 are needed" in text
+
+
+def test_outputs_are_pooled_over_domains_prompt_by_prompt() -> None:
+    found = pooled_outputs({"math": outputs([3, 2], [2, 2], (9,)), "qa": outputs([3], [1])})
+    assert found is not None
+    assert (found.replica_and_twin.same, found.replica_and_twin.compared) == (8, 9)
+    assert found.replica_and_twin.by_prompt == {"math q0": (3, 3), "math q1": (2, 3), "qa q0": (3, 3)}
+    assert (found.twin_and_itself.same, found.twin_and_itself.compared) == (5, 6)
+    assert outputs_text(found).endswith("; the others part at tokens 9 to 9, half of them by 9")
+    assert pooled_outputs({}) is None
+
+
+def test_a_share_of_outputs_is_read_as_people_write_it() -> None:
+    assert [parse_lossless(text) for text in ("twin", "95%", 0.95, "100%", 1)] == ["twin", 0.95, 0.95, 1.0, 1.0]
+    with pytest.raises(ValueError, match="write for example 95%, 100% or twin"):
+        parse_lossless("110%")
+
+
+FINE = TwinDomain(GateReason.NO_REGRESSION, "speedup 1.5")
+
+
+def verdict(
+    acceptance: GateReason, beside: Mapping[str, TwinDomain], lossless: float | str | None = None
+) -> GateVerdict:
+    weights = {"math": 0.5, "qa": 0.5}
+    domains = [
+        GateDomain(name, acceptance, "as it is", 24, "h", "request", looks=(Look(2, 24, -0.01, 0.01, 0.03),))
+        for name in weights
+    ]
+    return GateVerdict(
+        route="chat",
+        against="production",
+        candidate=GateSide("http://candidate:8000", None),
+        reference=GateSide("http://vllm-0:8000", None),
+        thresholds=GateThresholds("acceptance_length", 0.1, 12, 900.0, weights, 1.1, lossless),
+        concurrency=4,
+        sampling={},
+        started_at=START,
+        finished_at=START,
+        domains=tuple(domains),
+        twin=GateTwin("http://plain:8000", 1.1, lossless, weights, None, beside),
+    )
+
+
+def test_all_of_it_must_pass() -> None:
+    found = verdict(GateReason.NO_REGRESSION, {"math": FINE, "qa": FINE})
+    assert found.exit_code == 0
+    assert found.ending[1].endswith("and each is at least 1.1 × as fast as its plain twin")
+    assert found.as_dict()["domains"][0]["text"] == "as it is; speedup 1.5"
+
+
+@pytest.mark.parametrize("beside", [{}, {"math": FINE}])
+def test_a_domain_that_was_not_measured_beside_the_twin_is_no_pass(beside: Mapping[str, TwinDomain]) -> None:
+    found = verdict(GateReason.NO_REGRESSION, beside)
+    assert (found.exit_code, found.ending[0]) == (13, GateReason.SPEEDUP_INVALID)
+
+
+def test_what_acceptance_says_stands_before_all_else() -> None:
+    found = verdict(GateReason.UNDECIDED, {"math": TwinDomain(GateReason.TOO_SLOW, "slow"), "qa": FINE})
+    assert (found.ending[0], found.as_dict()["domains"][0]["reason"]) == (GateReason.UNDECIDED, "undecided")
+
+
+def test_outputs_that_are_required_and_unknown_are_no_pass() -> None:
+    found = verdict(GateReason.NO_REGRESSION, {"math": FINE, "qa": FINE}, lossless=0.9)
+    assert (found.exit_code, found.ending[0]) == (13, GateReason.OUTPUTS_UNKNOWN)
+    assert "outputs_unknown" in report(found.as_dict(), "junit")
+
+
+@pytest.mark.parametrize(
+    "reason", [reason for reason in GateReason if reason.value.startswith(("too_slow", "speedup", "identity", "timed"))]
+)
+@pytest.mark.parametrize("format_", ["junit", "markdown", "table"])
+def test_a_domain_has_the_reason_that_its_twin_gave_it_in_every_report(reason: GateReason, format_: str) -> None:
+    document = verdict(GateReason.NO_REGRESSION, {"math": TwinDomain(reason, "why so"), "qa": FINE}).as_dict()
+    assert (document["reason"], document["exit_code"]) == (reason.value, {"fail": 10, "inconclusive": 11}.get(
+        reason.decision.value, 13
+    ))  # fmt: skip
+    text = report(document, format_)
+    assert reason.value in text
+    assert "math: why so" in text or 'message="why so"' in text
+
+
+def test_the_mix_of_speedups_counts_as_a_domain_does() -> None:
+    def measured(found: RatioEstimate) -> TwinDomain:
+        point = replace(sweep_point(4, (), ()), speedup=found)
+        speedup = Speedup("", "", "", "", "h", 4, {}, START, START, point=point)
+        return TwinDomain(*speedup_ending(found, 1.1), speedup)
+
+    found = verdict(GateReason.NO_REGRESSION, {"math": measured(ratio(0.97, 1.2)), "qa": measured(ratio(0.97, 1.11))})
+    document = found.as_dict()
+    assert (document["verdict"], document["reason"]) == ("inconclusive", "speedup_undecided")
+    assert document["mix"]["reason"] == "speedup_undecided"
+    assert document["twin"]["speedup"]["reason"] == "speedup_undecided"
+    assert document["text"].endswith("(and 2 others like it)")
