@@ -157,8 +157,7 @@ class _Gating:
             found[prompt_set.domain] = one
             self._runs += RUNS
             self._twin_left -= 1
-            step = f"{prompt_set.domain} beside its plain twin"
-            self._on_step(GateStep(step, None, one.reason, self._seconds_left(0)))
+            self._tell(f"{prompt_set.domain} beside its plain twin", None, one.reason, 0)
         self._warnings |= measuring.warnings
         return found
 
@@ -173,10 +172,6 @@ class _Gating:
         if found.reason in (*_OF_THE_SERVER, GateReason.TIMED_OUT):
             self._ended = found.reason, found.text
         return found
-
-    def _rest(self) -> float:
-        """Seconds until the time-out."""
-        return max(0.0, self._plan.thresholds.timeout_seconds - (self._clock.monotonic() - self._began))
 
     async def _refusal(self) -> tuple[GateReason, str] | None:
         """Why nothing needs to be measured."""
@@ -232,7 +227,7 @@ class _Gating:
         if ending[0] in _OF_THE_SERVER:
             self._ended = ending
         self._left -= 1
-        self._tell(comparing, ending[0], 0)
+        self._tell(prompt_set.domain, comparing.look, ending[0], 0)
         return comparing.ended(*ending)
 
     async def _compare(self, comparing: Comparing) -> tuple[GateReason, str]:
@@ -253,7 +248,7 @@ class _Gating:
             reason = look.reason(thresholds.max_drop)
             if reason is not GateReason.UNDECIDED or pair == LOOKS[-1]:
                 return reason, look_text(look, thresholds.max_drop)
-            self._tell(comparing, None, 1)
+            self._tell(domain, look, None, 1)
         raise AssertionError("the last pair decides")
 
     async def _run(self, server: Server, prompt_set: PromptSet) -> Run:
@@ -321,11 +316,11 @@ class _Gating:
         metric = self._plan.thresholds.metric
         return GateReason.TOO_FEW_PROMPTS, f"{count(shared, 'prompt')} with {metric} on both sides, {needed} are needed"
 
-    def _tell(self, comparing: Comparing, reason: GateReason | None, pairs: int) -> None:
+    def _tell(self, domain: str, look: Look | None, reason: GateReason | None, pairs: int) -> None:
         """`pairs`: the fewest that this domain still needs."""
         left = self._seconds_left(pairs)
         over = 0.0 if self._ended else max(0.0, left - self._rest())
-        self._on_step(GateStep(comparing.prompt_set.domain, comparing.look, reason, left, over))
+        self._on_step(GateStep(domain, look, reason, left, over))
 
     def _rest(self) -> float:
         """Seconds until the time-out."""
