@@ -234,15 +234,18 @@ def dead_since(connection: Connection, receiver: str, since: datetime) -> int:
 def retry_dead(connection: Connection, receiver: str, now: datetime) -> int:
     """What the receiver refused of incidents that are open is due again, and the last it refused; returns how many.
 
-    Nothing is told after what came later: an opening whose resolution arrived would stay open there for ever.
+    Nothing is told after what came later: an opening whose resolution arrived would stay open there for ever. So what
+    waits is locked, that nobody may begin to send it meanwhile, and what somebody has begun to send counts as arrived.
     """
+    waits = and_(deliveries.c.receiver == receiver, deliveries.c.state == "pending")
+    connection.execute(select(deliveries.c.id).where(waits).order_by(deliveries.c.id).with_for_update())
     dead = and_(deliveries.c.receiver == receiver, deliveries.c.state == "dead")
     later = deliveries.alias("later")
     overtaken = exists().where(
         later.c.incident_id == deliveries.c.incident_id,
         later.c.receiver == receiver,
         later.c.id > deliveries.c.id,
-        later.c.state == "sent",
+        or_(later.c.state == "sent", later.c.lease_until.is_not(None)),
     )
     is_open = exists().where(incidents.c.id == deliveries.c.incident_id, incidents.c.resolved_at.is_(None))
     last = select(func.max(deliveries.c.id)).where(dead).scalar_subquery()

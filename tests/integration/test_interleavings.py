@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
@@ -17,7 +17,7 @@ from monitor.alerting.posting import Failure
 from monitor.alerting.sender import LEASE, LONGEST_SEND_SECONDS
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.store import incidents, outbox
-from monitor.store.schema import deliveries
+from monitor.store.schema import deliveries, incident_events
 from tests.factories import START, make_alerting, make_document
 
 if TYPE_CHECKING:
@@ -32,10 +32,25 @@ STATE = IncidentState({"coding": BrokenDomain("acceptance-drop", "page")})
 LIFE = (Transition.OPENED, Transition.UPDATED, Transition.RESOLVED)
 SENDERS, INCIDENTS = 2, 2
 SENDER_STEPS = ("claim", "send", "deny", "note", "die", "refuse", "die noting")
+IN_FLIGHT = ("happen", "happen", "claim", "deny", "send", "note", "claim", "retry", "send", "send", "note")
+"""What is tried again while a later message is being sent."""
+OVERTAKEN = [
+    ("happen", 0),
+    ("claim", 0),
+    ("wait", 31),
+    ("claim", 1),
+    *[("send", 1)] * 2,
+    ("note", 1),
+    ("deny", 0),
+    ("note", 0),
+]
+"""A sender that is refused after its lease, when another has settled the message."""
+ROUNDS = ("send", "deny", "retry")
 REFUSED = Failure("weak.example: HTTP 401", final=True)
 STEPS = st.one_of(
     st.tuples(st.sampled_from(SENDER_STEPS), st.integers(0, SENDERS - 1)),
     st.tuples(st.just("happen"), st.integers(0, INCIDENTS - 1)),
+    st.tuples(st.just("retry"), st.just(0)),
     st.tuples(st.just("wait"), st.sampled_from([1, 20, 31])),
 )
 _examples = itertools.count()
@@ -97,6 +112,8 @@ class World:
             self.now += timedelta(seconds=number)
         elif kind == "happen":
             self._happen(number)
+        elif kind == "retry":
+            self._retry()
         else:
             getattr(self, f"_{kind.replace(' ', '_')}")(self.senders[number])
 
@@ -160,6 +177,19 @@ class World:
                 self.broken = True
         sender.accepted, sender.refused = [], []
 
+    def _retry(self) -> None:
+        """Somebody has what the weak one refused sent again."""
+        with self.database.transaction() as connection:
+            before = self._refused(connection)
+            outbox.retry_dead(connection, self.weak, self.now)
+            for incident_id, transition in before - self._refused(connection):
+                self.dead[incident_id].remove(transition)
+
+    def _refused(self, connection: Connection) -> set[tuple[int, str]]:
+        refused = select(deliveries.c.incident_id, incident_events.c.transition).join(incident_events)
+        refused = refused.where(deliveries.c.receiver == self.weak, deliveries.c.state == "dead")
+        return {(row[0], row[1]) for row in connection.execute(refused)}
+
     def _die_noting(self, sender: OneSender) -> None:
         """All that it would have noted was said to the database, and nothing of it committed."""
         with suppress(_DiesError), self.database.transaction() as connection:
@@ -173,15 +203,17 @@ class World:
     def _die(self, sender: OneSender) -> None:
         sender.die()
 
-    def settle(self, denials: list[bool]) -> None:
-        """All senders die, and one that lives sends what is left; the weak one refuses what is its turn to be."""
+    def settle(self, rounds: list[str]) -> None:
+        """All senders die, and one that lives sends what is left; in a round the weak one may refuse, or be retried."""
         for sender in self.senders:
             sender.die()
         healthy = OneSender()
-        for denies in itertools.islice(itertools.chain(denials, itertools.repeat(False)), 4 * len(LIFE)):
+        for kind in itertools.islice(itertools.chain(rounds, itertools.repeat("send")), 5 * len(LIFE)):
             self.now += LEASE + timedelta(seconds=1)
+            if kind == "retry":
+                self._retry()
             self._claim(healthy)
-            if denies:
+            if kind == "deny":
                 self._deny(healthy)
             while healthy.claimed:
                 self._send(healthy)
@@ -196,15 +228,18 @@ def _state_of(connection: Connection, delivery: Delivery) -> object:
     return connection.execute(select(deliveries.c.state).where(deliveries.c.id == delivery.id)).scalar_one()
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.lists(STEPS, max_size=40), st.lists(st.booleans(), max_size=2 * len(LIFE)))
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@example([("happen", 0), ("happen", 0)], ["deny", "send", "retry"])
+@example([(kind, 0) for kind in IN_FLIGHT], [])
+@example(OVERTAKEN, ["deny"])
+@given(st.lists(STEPS, max_size=40), st.lists(st.sampled_from(ROUNDS), max_size=2 * len(LIFE)))
 def test_however_senders_die_and_overlap_receivers_hear_each_transition_in_order_or_others_hear_that_they_did_not(
-    database: Database, steps: list[tuple[str, int]], denials: list[bool]
+    database: Database, steps: list[tuple[str, int]], rounds: list[str]
 ) -> None:
     world = World(database)
     for kind, number in steps:
         world.step(kind, number)
-    world.settle(denials)
+    world.settle(rounds)
     weak, strong = world.there[world.weak].told, world.there[world.strong].told
     assert {number: told for number, told in strong.items() if number in world.happened} == world.happened
     about_weak = [told for number, told in strong.items() if number not in world.happened]
