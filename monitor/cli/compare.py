@@ -129,15 +129,25 @@ def _changes(domains: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _left_out(domains: Sequence[Mapping[str, Any]]) -> str:
-    told = [
-        f"of {side} in {part['domain']}: {left['why'] if left['runs'] is None else count(left['runs'], 'run')}"
-        + ("" if left["runs"] is None else f" ({left['why']})")
-        for part in domains
-        for side in SIDES
-        if part[side] is not None
-        for left in part[side]["left_out"]
-    ]
-    return "; ".join(told)
+    """Each reason once, with its runs over all domains, and in which where not in all."""
+    found: dict[tuple[str, str], list[tuple[str, int | None]]] = {}
+    for part in domains:
+        for side in SIDES:
+            for left in () if part[side] is None else part[side]["left_out"]:
+                found.setdefault((side, left["why"]), []).append((part["domain"], left["runs"]))
+    return "; ".join(
+        f"of {side}, {_left_runs(left)}{why}{_where(left, len(domains))}" for (side, why), left in found.items()
+    )
+
+
+def _left_runs(left: Sequence[tuple[str, int | None]]) -> str:
+    """How many, where they were counted."""
+    known = [number for _, number in left if number is not None]
+    return f"{count(sum(known), 'run')}: " if known else ""
+
+
+def _where(left: Sequence[tuple[str, int | None]], domains: int) -> str:
+    return "" if len(left) == domains else f" ({', '.join(domain for domain, _ in left)})"
 
 
 def _domain_columns(metric: str, *, everywhere: bool) -> list[Column]:

@@ -172,7 +172,7 @@ def compare(before: Side, now: Side) -> Comparison:
         return Comparison(tuple(differences))
     without = [side.label for side in (before, now) if side.values is None]
     if before.values is None or now.values is None:
-        return Comparison((f"no prompt of {' and '.join(without)} has a value; samples may be kept no more",))
+        return Comparison((f"no prompt of {' and '.join(without)} has a value; its samples may have been removed",))
     shared = sorted(before.values.values.keys() & now.values.values.keys())
     if len(shared) < 2:
         return Comparison((f"they share {len(shared)} prompts with a value, 2 are needed",))

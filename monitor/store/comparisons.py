@@ -73,7 +73,7 @@ def _part(
     if before is None or now is None or not before.pools or not now.pools:
         pools = [None if one is None or not one.pools else one.pools[0] for one in sides]
         lacking = [name.text for name, pool in zip(names, pools, strict=True) if pool is None]
-        found = Comparison((f"{' and '.join(lacking)} has no valid run of {domain}",))
+        found = Comparison((f"{' and '.join(lacking)} has no valid run of {domain} with samples",))
     else:
         pools = chosen = alike(before.pools, now.pools)
         found = _compared(connection, before, now, chosen, metric)
@@ -145,6 +145,7 @@ def _left_out(found: Found, pool: Pool | None) -> list[dict[str, Any]]:
         if pool is not None and other is not pool:
             told[other.left_out_because(pool)] += len(other.run_ids)
     told.update({"invalid": found.invalid} if found.invalid else {})
+    told.update({"their samples were removed": found.without_samples} if found.without_samples else {})
     left = [{"why": why, "runs": runs} for why, runs in told.items()]
     return [*left, {"why": f"older than the newest {len(found.rows)}", "runs": None}] if found.more else left
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select
 
 from monitor.core.comparison import Pool, SideKind, SideName
-from monitor.core.records import Reason
 from monitor.errors import UsageError
 from monitor.store import baselines
+from monitor.store.retention import without_samples
 from monitor.store.runs import comparability
+from monitor.store.schema import SERVING, identities, runs
 from monitor.store.schema import baselines as baseline_rows
-from monitor.store.schema import identities, runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,9 +29,10 @@ MOST_RUNS = 300
 
 @dataclass(frozen=True)
 class Found:
-    """What one side is in one domain. `pools`: of its valid runs. `invalid`: how many more there are that are not.
+    """What one side is in one domain. `pools`: of its valid runs whose samples are there.
 
-    `more`: whether there are more than were read. `baseline_id`: where the side is a baseline, whose runs `rows` are.
+    `invalid`, `without_samples`: how many more there are that are not valid, or whose samples were removed. `more`:
+    whether there are more than were read. `baseline_id`: where the side is a baseline, whose runs `rows` are.
     """
 
     label: str
@@ -39,6 +40,7 @@ class Found:
     rows: Mapping[int, Row[Any]]
     pools: tuple[Pool, ...]
     invalid: int = 0
+    without_samples: int = 0
     more: bool = False
     baseline_id: int | None = None
 
@@ -110,14 +112,15 @@ def _single_run(connection: Connection, name: SideName) -> dict[str, Found]:
 def _of_runs(connection: Connection, label: str, route: str, such: Sequence[ColumnElement[bool]]) -> dict[str, Found]:
     """Without the candidates of gates, which did not serve."""
     c = runs.c
-    such = [c.route == route, c.reason != Reason.GATE.value, *such]
+    such = [c.route == route, SERVING, *such]
     found = {}
     for domain in connection.execute(select(c.domain).distinct().where(*such)).scalars().all():
         rows = _rows(connection, c.domain == domain, *such, limit=MOST_RUNS + 1)
         kept = rows[:MOST_RUNS]
+        removed = set(without_samples(connection, [row.id for row in kept if row.valid]))
         pools: dict[Any, list[Row[Any]]] = {}
         for row in kept:
-            if row.valid:
+            if row.valid and row.id not in removed:
                 key = row.prompt_set_hash, row.source, row.k, row.concurrency, repr(row.sampling), _conditions(row)
                 pools.setdefault(key, []).append(row)
         found[domain] = Found(
@@ -129,6 +132,7 @@ def _of_runs(connection: Connection, label: str, route: str, such: Sequence[Colu
                 for alike in pools.values()
             ),
             invalid=sum(not row.valid for row in kept),
+            without_samples=len(removed),
             more=len(rows) > MOST_RUNS,
         )
     return found

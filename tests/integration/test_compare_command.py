@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
+from sqlalchemy import delete
 
 from monitor.cli import cli
 from monitor.core.records import Reason
 from monitor.errors import UsageError
 from monitor.store import baselines
 from monitor.store.runs import store_run
+from monitor.store.schema import samples
 from tests.factories import IDENTITY, ROUTE, START, make_run
 
 if TYPE_CHECKING:
@@ -125,7 +127,7 @@ def test_days_are_compared_by_domain_and_only_what_is_comparable_is_pooled(days:
     }
     shown = " ".join(compare(days, "2026-03-02", "2026-03-03").stdout.split())
     assert "before 2026-03-02 of chat-prod, 6 runs" in shown
-    assert "left out of now in coding: 1 run (concurrency 8 is not 4)" in shown
+    assert "left out of now, 1 run: concurrency 8 is not 4 (coding); of now, 1 run: invalid (coding)" in shown
 
 
 def test_more_runs_of_a_day_tell_more_than_one_of_each(days: Database) -> None:
@@ -186,7 +188,7 @@ def test_generations_are_the_approved_baselines_of_each_domain_in_their_order(da
     found = parts(days, "generation:1", "generation:2")
     assert found["coding"]["change"] == pytest.approx(-0.1, abs=1e-3)
     assert (found["coding"]["before"]["baseline_id"], found["coding"]["now"]["baseline_id"]) == (1, 3)
-    assert found["math"]["differences"] == ["generation:2 has no valid run of math"]
+    assert found["math"]["differences"] == ["generation:2 has no valid run of math with samples"]
     against = parts(days, "baseline", "2026-03-03")
     assert {domain: part["before"]["baseline_id"] for domain, part in against.items()} == {"coding": 1, "math": 2}
     assert against["coding"]["change"] == pytest.approx(-0.1, abs=1e-3)
@@ -214,7 +216,9 @@ def test_a_run_chooses_the_domain_and_route_of_a_day_beside_it(days: Database) -
 
 def test_a_domain_that_only_one_side_has_is_said_to_lack_on_the_other(days: Database) -> None:
     store(days, make_run(2.0, domain="qa", started_at=TUESDAY))
-    assert parts(days, "2026-03-02", "2026-03-03")["qa"]["differences"] == ["2026-03-02 has no valid run of qa"]
+    assert parts(days, "2026-03-02", "2026-03-03")["qa"]["differences"] == [
+        "2026-03-02 has no valid run of qa with samples"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -246,3 +250,19 @@ def test_what_is_not_there_is_wrong_usage_and_says_what_is(
 def test_a_span_that_is_none_is_wrong_usage(database: Database, name: str, told: str) -> None:
     result = compare(database, name, "1")
     assert (result.exit_code, told in result.output) == (2, True), result.output
+
+
+def test_runs_whose_samples_were_removed_are_left_out_and_counted_but_a_baseline_keeps_its_values(
+    days: Database,
+) -> None:
+    with days.transaction() as connection:
+        baselines.create_baseline(connection, [1, 2, 3], "me", START)
+        connection.execute(delete(samples).where(samples.c.run_id.in_([1, 2, 8])))
+    found = parts(days, "2026-03-02", "2026-03-03")["coding"]
+    assert (found["before"]["run_ids"], found["now"]["run_ids"]) == ([3], [9, 7])
+    assert found["before"]["left_out"] == [{"why": "their samples were removed", "runs": 2}]
+    assert found["change"] == pytest.approx(-0.1, abs=1e-3)
+    assert parts(days, "baseline:1", "7")["coding"]["change"] == pytest.approx(-0.1, abs=1e-3)
+    assert parts(days, "1", "7")["coding"]["differences"] == [
+        "no prompt of run 1 has a value; its samples may have been removed"
+    ]

@@ -65,7 +65,7 @@ def test_more_runs_of_a_side_narrow_the_interval_and_five_tell_their_own_spread(
         (side(2.4, label="run 2", invalid_reason="busy"), "run 2 is invalid: busy"),
         (side(2.4, label="run 2", comparability=OTHER_K), "K 5 is not yesterday's 3"),
         (Side("run 2", pool(2), pooled_values([{"q00": 2.0}])), "they share 1 prompts with a value, 2 are needed"),
-        (Side("run 2", pool(2), None), "no prompt of run 2 has a value; samples may be kept no more"),
+        (Side("run 2", pool(2), None), "no prompt of run 2 has a value; its samples may have been removed"),
     ],
 )
 def test_sides_that_are_not_comparable_say_why_and_have_no_change(now: Side, why: str) -> None:
