@@ -82,7 +82,8 @@ def _summary(document: Mapping[str, Any]) -> str:
         parts.append(f"not all probed within {format_duration(WINDOW)}")
     if document["not_shown"]:
         parts.append("the servers do not show it")
-    return f"BUMP {document['route']} · after bump to {document['what']}: {'; '.join(parts)}"
+    what, since = document["what"], clock(document["opened_at"])
+    return f"BUMP {document['route']} · after bump to {what}, since {since}: {'; '.join(parts)}"
 
 
 def _found(domains: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -28,28 +28,37 @@ def reminder_event(
     `opened_at`: when it last opened. `current`: every domain that is broken now → its newest valid verdict with
     `run_id` and `finished_at`, or None.
     """
-    judged = sorted((verdict["change"] or 0.0, name) for name, verdict in current.items() if verdict is not None)
-    worst = judged[0][1] if judged else min(current)
+    names = _worst_first(current)
     document: dict[str, Any] = {
         **last,
         "transition": Transition.REMINDER.value,
         "severity": severity,
         "raised_from": None,
-        "domain": worst,
+        "domain": names[0],
         "domains": sorted(current),
         "involved": {name: dict(involved[name]) for name in sorted(involved)},
-        "verdict": current[worst],
-        "current": {name: current[name] for name in sorted(current)},
+        "verdict": current[names[0]],
+        "current": {name: current[name] for name in names},
         "joined": {},
         "ended_at": None,
         "happened_at": now.isoformat(),
     }
     figures = _as_told(last) if last.get("kind") else _figures(document)
     document["summary"] = (
-        f"{severity.upper()}, STILL {document['route']} · {named(document['domains'])}: {figures}; "
+        f"{severity.upper()}, STILL {document['route']} · {named(names)}: {figures}; "
         f"open for {duration(opened_at.isoformat(), now.isoformat())}, nobody has acknowledged it"
     )
     return with_text(document, _lines(document))
+
+
+def _worst_first(current: Mapping[str, Mapping[str, Any] | None]) -> list[str]:
+    """What was not measured since it broke comes last; what a floor broke has no fall."""
+
+    def fall(name: str) -> tuple[bool, float, str]:
+        verdict = current[name]
+        return (verdict is None, 0.0 if verdict is None else verdict["change"] or -1.0, name)
+
+    return sorted(current, key=fall)
 
 
 def _figures(document: Mapping[str, Any]) -> str:
@@ -65,12 +74,16 @@ def _as_told(last: Mapping[str, Any]) -> str:
     return f"{last['summary'].partition(': ')[2]} (told {clock(last['happened_at'])})"
 
 
+_SHOWS = {"stale": "specwatch runs --route {route}", "speedup": "specwatch speedup {route}"}
+"""What shows how an incident of this kind stands; those of acceptance have none."""
+
+
 def _lines(document: Mapping[str, Any]) -> list[str]:
     number, route = document["incident_id"], document["route"]
     steps = [
         f"specwatch incidents {number}",
         f"specwatch incidents ack {number} --by NAME",
-        f"specwatch history {route} --since 24h",
+        _SHOWS.get(document.get("kind", ""), "specwatch history {route} --since 24h").format(route=route),
     ]
     return [
         *([] if document.get("kind") else verbatim("now", [_current(*one) for one in document["current"].items()])),

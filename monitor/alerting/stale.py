@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.document import RUNBOOK, head, next_lines, with_text
 from monitor.alerting.layout import clock, duration, labelled, verbatim
+from monitor.alerting.text import named
 from monitor.config.units import format_duration
 from monitor.core.format import count
 from monitor.core.incidents import Transition
@@ -60,11 +61,15 @@ def stale_event(
     }
     for_ = duration(since.isoformat(), now.isoformat())
     document["summary"] = (
-        f"{severity.upper()} {route} · {document['domain']}: no valid run for {for_}, "
+        f"{severity.upper()} {route} · {named(document['domains'])}: no valid run for {for_}, "
         f"since {clock(since.isoformat())}: {', '.join(reasons) or 'no run was made'}"
     )
     last_runs = [measured.last_run_id for _, measured in stale.values() if measured.last_run_id is not None]
-    steps = [f"specwatch runs --route {route}", *([f"specwatch run show {max(last_runs)}"] if last_runs else [])]
+    steps = [
+        f"specwatch runs --route {route}",
+        *([f"specwatch run show {max(last_runs)}"] if last_runs else []),
+        f"specwatch run now {route}",
+    ]
     lines = [
         *verbatim("measured", [_standing(name, *stale[name]) for name in sorted(stale)]),
         *_invalid_lines(stale),
@@ -112,7 +117,7 @@ def measured_event(
     lasted = duration(opened_at.isoformat(), now.isoformat())
     last = f" of {domain}, the last," if len(involved) > 1 else ""
     document["summary"] = (
-        f"RESOLVED {route} · {', '.join(sorted(involved))}: measured again, run {run_id}{last} is valid, after {lasted}"
+        f"RESOLVED {route} · {named(sorted(involved))}: measured again, run {run_id}{last} is valid, after {lasted}"
     )
     return with_text(document, next_lines(document, [f"specwatch run show {run_id}"]))
 

@@ -61,12 +61,18 @@ def _joined(document: Mapping[str, Any]) -> dict[str, str]:
     joined: dict[str, str] = document["joined"]
     if len(joined) == 1:
         return joined
+    return {name: joined[name] for name in worst_first(document["involved"], joined)}
+
+
+def worst_first(involved: Mapping[str, Mapping[str, Any]], names: Collection[str]) -> list[str]:
+    """Domains of an incident, what a floor broke before what fell from its baseline, and that by how far."""
 
     def fall(name: str) -> tuple[float, str]:
-        worst = document["involved"][name]["worst"]
-        return (-1.0 if worst is None else worst["change"], name)
+        domain = involved[name]
+        unknown = -1.0 if domain.get("absolute") else 0.0
+        return (unknown if domain["worst"] is None else domain["worst"]["change"], name)
 
-    return {name: joined[name] for name in sorted(joined, key=fall)}
+    return sorted(names, key=fall)
 
 
 def named(names: Collection[str]) -> str:
@@ -81,7 +87,7 @@ def named(names: Collection[str]) -> str:
 def resolution(document: Mapping[str, Any]) -> str:
     """One line: what is well again, and after how long."""
     verdict, involved = document["verdict"], document["involved"]
-    head = f"RESOLVED {document['route']} · {named(involved or [document['domain']])}"
+    head = f"RESOLVED {document['route']} · {named(worst_first(involved, involved) or [document['domain']])}"
     last = f" of {document['domain']}, the last to heal," if len(involved) > 1 else ""
     metric = METRIC_NAMES[verdict["metric"]]
     now = back_above_floor(verdict) if is_floor(verdict) else _against_baseline(verdict)
@@ -117,7 +123,7 @@ def firing_lines(document: Mapping[str, Any]) -> list[str]:
         *_cause_lines(document),
         *labelled("last good", _last_good(document)),
         *labelled("changed", _bump(document["last_bump"])),
-        *_others(document["other_changes"], document["unmeasured_domains"]),
+        *_others(document["other_changes"], document["unmeasured_domains"], document["last_bump"]),
         *(labelled("cost", cost_text(document["cost"])) if document["cost"] else []),
         *next_lines(document, steps),
         *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
@@ -142,7 +148,7 @@ def _gathered_lines(document: Mapping[str, Any]) -> list[str]:
         *labelled("rule", ", ".join(rules)),
         *_joint_cause_lines(document, joined),
         *labelled("changed", _bump(document["last_bump"])),
-        *_others(others, unmeasured),
+        *_others(others, unmeasured, document["last_bump"]),
         *next_lines(document, steps),
         *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
     ]
@@ -153,7 +159,7 @@ def resolved_lines(document: Mapping[str, Any]) -> list[str]:
     return [
         *_evidence_lines(document),
         *history_lines(document),
-        *_others(document["other_changes"], []),
+        *_others(document["other_changes"], [], None),
         *_replicas(document["replica_difference"]),
         *next_lines(document, []),
     ]
@@ -206,8 +212,9 @@ def _joint_cause_lines(document: Mapping[str, Any], joined: Collection[str]) -> 
 def history_lines(document: Mapping[str, Any]) -> list[str]:
     """How long it lasted and what was broken, at worst how much."""
     opened, ended = (clock(document[name]) for name in ("opened_at", "happened_at"))
-    parts = [f"{name}{_worst(part)}" for name, part in document["involved"].items()]
-    return [*labelled("lasted", f"{lasted(document)}, {opened} to {ended}"), *labelled("was broken", "; ".join(parts))]
+    involved = document["involved"]
+    parts = [f"{name}{_worst(involved[name])}" for name in worst_first(involved, involved)]
+    return [*labelled("lasted", f"{lasted(document)}, {opened} to {ended}"), *verbatim("was broken", parts)]
 
 
 def _worst(domain: Mapping[str, Any]) -> str:
@@ -231,10 +238,11 @@ def _last_good(document: Mapping[str, Any]) -> str:
     return f"none since its baseline was approved; the baseline's own {runs}, until {until}"
 
 
-def _others(changes: Mapping[str, float], unmeasured: Sequence[str]) -> list[str]:
+def _others(changes: Mapping[str, float], unmeasured: Sequence[str], bump: Mapping[str, Any] | None) -> list[str]:
     parts = [f"{name} {change(value)}" for name, value in changes.items()]
     if unmeasured:
-        parts.append(f"not measured since the change: {', '.join(unmeasured)}")
+        since = "not judged yet" if bump is None else "not judged since the change"
+        parts.append(f"{since}: {', '.join(unmeasured)}")
     return labelled("others", ", ".join(parts)) if parts else []
 
 

@@ -73,8 +73,8 @@ def firing_under(connection: Connection, active: Sequence[Mapping[str, Any]]) ->
         held_by = [silence for silence in active if covers(silence, *of)]
         if held_by:
             last = max(held_by, key=lambda silence: (silence["ends_at"], silence["id"]))
-            broken = [name for name in incident["domains"] if incidents.is_broken(incident, name)]
-            told = {"domains": broken, "summary": opening["summary"]}
+            broken = sorted(name for name in incident["domains"] if incidents.is_broken(incident, name))
+            told = {"domains": broken, "summary": incidents.last_told(connection, incident["id"])[2]["summary"]}
             found[last["id"]].append({name: incident[name] for name in ("id", "route", "severity")} | told)
     return found
 

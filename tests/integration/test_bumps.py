@@ -75,7 +75,8 @@ def test_a_noticed_bump_ends_in_one_verdict_when_every_domain_was_probed(story: 
     assert (coding["domain"], coding["run_ids"], coding["changed"]) == (DOMAIN, [first.run_id], True)
     assert coding["change"] == pytest.approx(-0.2)
     assert (math["domain"], math["run_ids"], math["changed"]) == ("math", [second.run_id], False)
-    assert bump["verdict"]["summary"].startswith(f"BUMP {ROUTE} · after bump to version 0.33.0: coding -20.0% (95 %")
+    assert bump["verdict"]["summary"].startswith(f"BUMP {ROUTE} · after bump to version 0.33.0, since 2026-03-02 ")
+    assert " UTC: coding -20.0% (95 %" in bump["verdict"]["summary"]
     assert bump["verdict"]["summary"].endswith("others unchanged; nobody announced it")
     assert {(d["receiver"], d["state"]) for d in bump["deliveries"]} == {(name, "pending") for name in BOTH}
     story.run(identity=NEW)
@@ -102,7 +103,10 @@ def test_a_change_that_fits_is_announced_and_told_with_who_announced_it(story: B
     assert story.waiting() == [], "the probes that wait already are those of the bump"
     [bump] = story.bumps()
     assert (bump["state"], bump["announcement"]["by"], len(bump["noticed"])) == ("told", "ci", 1)
-    assert bump["verdict"]["summary"] == f"BUMP {ROUTE} · after bump to engine version 0.33.0: all domains unchanged"
+    assert bump["verdict"]["summary"].startswith(
+        f"BUMP {ROUTE} · after bump to engine version 0.33.0, since 2026-03-02 "
+    )
+    assert bump["verdict"]["summary"].endswith(" UTC: all domains unchanged")
     assert "announced  by ci at" in bump["verdict"]["text"]
     assert bump["verdict"]["change_link"] == "https://ci/42"
 

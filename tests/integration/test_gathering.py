@@ -31,10 +31,12 @@ SLIPPED = 2.11
 class Several(Story):
     """A route of several domains with baselines; what happens to them is recorded `after` a moment of its own."""
 
+    domains: tuple[str, ...] = DOMAINS
+
     def __init__(self, database: Database, alerting: Alerting | None = None) -> None:
-        self.config = make_config(make_route(domains=[*DOMAINS]), alerting=alerting)
+        self.config = make_config(make_route(domains=[*self.domains]), alerting=alerting)
         super().__init__(database, self.config)
-        for domain in DOMAINS:
+        for domain in self.domains:
             self.baseline(domain=domain)
         self.began = self.now + timedelta(days=1)
 

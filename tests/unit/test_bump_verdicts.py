@@ -37,6 +37,9 @@ NOTICED: dict[str, Any] = {
 }
 
 
+SINCE = "2026-03-02 10:00:00 UTC"
+
+
 def event(*domains: DomainAfter, **changes: Any) -> dict[str, Any]:
     values: dict[str, Any] = {
         "bump_id": 5,
@@ -104,13 +107,17 @@ def test_a_domain_that_cannot_be_compared_says_why() -> None:
 
 def test_the_first_line_tells_what_runs_now_and_which_domains_moved_how_much() -> None:
     assert event(FELL, LEVEL, ROSE)["summary"] == (
-        f"BUMP {ROUTE} · after bump to drafter org/drafter-v2: coding -22.0% (95 % interval -25.0% to -19.0%), "
-        "writing +8.0% (95 % interval +5.0% to +11.0%), others unchanged"
+        f"BUMP {ROUTE} · after bump to drafter org/drafter-v2, since {SINCE}: "
+        "coding -22.0% (95 % interval -25.0% to -19.0%), writing +8.0% (95 % interval +5.0% to +11.0%), "
+        "others unchanged"
     )
 
 
 def test_a_bump_that_moved_nothing_says_so() -> None:
-    assert event(LEVEL)["summary"] == f"BUMP {ROUTE} · after bump to drafter org/drafter-v2: all domains unchanged"
+    assert (
+        event(LEVEL)["summary"]
+        == f"BUMP {ROUTE} · after bump to drafter org/drafter-v2, since {SINCE}: all domains unchanged"
+    )
 
 
 def test_an_interval_too_wide_to_tell_is_never_called_unchanged() -> None:
@@ -139,7 +146,7 @@ def test_domains_that_cannot_be_compared_are_named_with_their_reason() -> None:
 
 def test_a_route_without_a_baseline_is_told_that_nothing_can_be_compared() -> None:
     document = event(DomainAfter("coding", "no approved baseline"), DomainAfter("math", "no approved baseline"))
-    assert document["summary"].endswith("drafter-v2: no domain can be compared: no approved baseline")
+    assert document["summary"].endswith(f"drafter-v2, since {SINCE}: no domain can be compared: no approved baseline")
     assert "baseline   none is approved yet, so nothing is judged" in document["text"]
 
 

@@ -299,7 +299,8 @@ def test_a_resolved_incident_says_how_it_stands_how_long_it_lasted_and_what_it_w
         "             baseline 7, source request\n"
         "  rule       acceptance-drop: acceptance_length down 15%; replica http://vllm-0:8000\n"
         "  lasted     2 h 5 min, 2026-03-02 10:11:00 UTC to 2026-03-02 12:16:00 UTC\n"
-        "  was broken coding, at worst -23.0% (1.85 of 2.40, run 36); math\n"
+        "  was broken coding, at worst -23.0% (1.85 of 2.40, run 36)\n"
+        "             math\n"
         "  next       specwatch incidents 12\n"
         "  link       https://specwatch.example.com/incidents/12"
     )
