@@ -1,4 +1,4 @@
-"""How often the page and the warning rule are wrong, by simulation of the product's own judge; seeded.
+"""How often the rules that page, warn and look for a slow leak are wrong, by simulation of the product's judge; seeded.
 
     python benchmarks/judge_error_rates.py [--trials 10000] [--looks 3000000] [--seed 1]
 
@@ -16,6 +16,7 @@ import time
 import numpy as np
 from stage import machine
 
+from monitor.core.leak_noise import false_leaks, leak_told
 from monitor.core.noise import PAGED, WARNED, Noise, Setting, at_most, detection, false_rates, outcomes
 
 LOOKS_PER_YEAR = 5 * 365 * 24 * 60 / 40
@@ -23,6 +24,8 @@ DROPS = (0.0, 0.05, 0.08, 0.10, 0.12, 0.15, 0.17, 0.20, 0.25)
 PERSISTENCES = (0.0, 0.5, 0.8, 1.0)
 PROMPTS = (12, 16, 24, 32, 48)
 PROBES = 5
+LOSSES = (0.03, 0.04, 0.05, 0.06, 0.08)
+LASTING = (0.0, 0.3, 0.5, 0.8)
 FALSE_PAGES_BOUND = 0.1
 PROMISED = {(0.20, PAGED, 1): 0.99, (0.17, PAGED, 3): 0.99, (0.15, WARNED, 1): 0.95}
 """Least share by true drop, what it leads to, and within how many probes."""
@@ -50,13 +53,26 @@ def false_alarms(looks: int, generator: np.random.Generator) -> bool:
     print("| --- | --- | --- | --- | --- |")
     bounds = []
     for persistence in PERSISTENCES:
-        cases = [(Noise(persistence=persistence), Setting())]
+        cases = [(Noise(persistence=persistence, persistence_between=persistence), Setting())]
         found = false_rates(cases, LOOKS_PER_YEAR, looks, generator)
         page, warning = found[PAGED], found[WARNED]
         figures = (page.per_year, page.at_most, warning.per_year, warning.at_most)
         print(f"| {persistence:.0%} | {' | '.join(f'{figure:.3f}' for figure in figures)} |")
         bounds.append(page.at_most)
     return bounds[0] <= FALSE_PAGES_BOUND
+
+
+def slow_leaks(trials: int, runs: int, generator: np.random.Generator) -> None:
+    print("| true loss | told within 400 runs (11 days) | median of runs until then |")
+    print("| --- | --- | --- |")
+    for loss in LOSSES:
+        told = leak_told(Noise(), Setting(), loss, trials, generator)
+        print(f"| {loss:.0%} | {told.share:.2f} | {told.median_runs or 0:.0f} |")
+    print("\n| of a shock is left at the next run | false slow leaks in a route-year | at most |")
+    print("| --- | --- | --- |")
+    for lasting in LASTING:
+        rate = false_leaks([(Noise(lasting=lasting), Setting())], LOOKS_PER_YEAR, runs, generator)
+        print(f"| {lasting:.0%} | {rate.per_year:.3f} | {rate.at_most:.3f} |")
 
 
 def numbers_of_prompts(trials: int, generator: np.random.Generator) -> None:
@@ -85,6 +101,8 @@ def main() -> None:
     pages_kept = false_alarms(options.looks, generator)
     print()
     numbers_of_prompts(options.trials // 5, generator)
+    print()
+    slow_leaks(options.trials // 5, options.looks, generator)
     print(f"\nfalse pages at most {FALSE_PAGES_BOUND}: {'held' if pages_kept else 'NOT HELD'}")
     print(
         f"drops told as promised: {'held' if drops_kept else 'NOT HELD'}; {time.process_time() - began:.0f} CPU seconds"

@@ -31,13 +31,15 @@ YEAR_SECONDS = 365 * 86_400
 
 @dataclass(frozen=True)
 class _Domain:
-    """What is known of one domain: its spread and the case to simulate, or why there is none."""
+    """What is known of one domain: its spread and the case to simulate, or why there is none; whether a rule looks for
+    a slow leak of it."""
 
     name: str
     source: str | None = None
     baseline_runs: int | None = None
     spread: Spread | None = None
     case: Case | None = None
+    leaks: bool = False
     missing: str | None = None
 
 
@@ -93,10 +95,10 @@ def _domain(connection: Connection, route: Route, name: str, rules: Sequence[Rul
     baseline = reference(connection, route.name, name, page.metric, alike)
     made_from = baseline.runs if baseline is not None else route.baseline.approve_after
     case = Case(
-        measured.noise(route.confirm_after[0].total_seconds()),
+        measured.noise(*(span.total_seconds() for span in (*route.confirm_after, route.every))),
         _setting(measured.prompts, page, warn, made_from),
     )
-    return _Domain(name, alike.source, case.setting.baseline_runs, measured, case)
+    return _Domain(name, alike.source, case.setting.baseline_runs, measured, case, _leak_rule(route, name, page, rules))
 
 
 def _rules(route: Route, domain: str, rules: Sequence[Rule]) -> tuple[Rule | None, Rule | None]:
@@ -113,6 +115,13 @@ def _rules(route: Route, domain: str, rules: Sequence[Rule]) -> tuple[Rule | Non
     return page, next((rule for rule in own if rule.severity == "warning" and rule.metric == page.metric), None)
 
 
+def _leak_rule(route: Route, domain: str, page: Rule, rules: Sequence[Rule]) -> bool:
+    """Whether one looks for a leak of what the page is about: only its noise is measured."""
+    from monitor.service.judging import applies
+
+    return any(rule.leak and rule.metric == page.metric and applies(rule, route, domain) for rule in rules)
+
+
 def _setting(prompts: int, page: Rule, warn: Rule | None, baseline_runs: int | None) -> Any:
     from monitor.core.noise import BASELINE_RUNS, Setting
 
@@ -124,6 +133,7 @@ def _document(route: Route, domains: Sequence[_Domain], looks: int) -> dict[str,
     """The JSON shape (docs/json.md). Rates are of the domains that could be measured."""
     import numpy as np
 
+    from monitor.core.leak_noise import false_leaks, leak_detections
     from monitor.core.noise import PAGED, WARNED
     from monitor.core.promises import detections, keeping_settings, loudest, promises, route_false_rates
 
@@ -132,6 +142,8 @@ def _document(route: Route, domains: Sequence[_Domain], looks: int) -> dict[str,
     looks_per_year = len(cases) * YEAR_SECONDS / route.every.total_seconds()
     rates = route_false_rates(cases, looks_per_year, looks, generator)
     staying = route_false_rates(cases, looks_per_year, looks // 4, generator, stays=True)
+    leaking = [(domain.case.noise, domain.case.setting) for domain in domains if domain.case and domain.leaks]
+    leaks = looks_per_year * len(leaking) / len(cases)
     return {
         "route": route.name,
         "every_seconds": route.every.total_seconds(),
@@ -140,6 +152,9 @@ def _document(route: Route, domains: Sequence[_Domain], looks: int) -> dict[str,
             {
                 **_domain_document(domain),
                 "detection": None if domain.case is None else detections(domain.case, generator),
+                "leak_detection": leak_detections(domain.case.noise, domain.case.setting, generator)
+                if domain.case and domain.leaks
+                else None,
             }
             for domain in domains
         ],
@@ -148,6 +163,7 @@ def _document(route: Route, domains: Sequence[_Domain], looks: int) -> dict[str,
         "false_pages": rates[PAGED].as_dict(),
         "false_warnings": rates[WARNED].as_dict(),
         "false_pages_if_shocks_stay": staying[PAGED].as_dict(),
+        "false_leaks": false_leaks(leaking, leaks, looks, generator).as_dict() if leaking else None,
         "promises": promises(),
         "settings_domain": next(domain.name for domain in domains if domain.case is loudest(cases)),
         "settings": list(keeping_settings(cases, looks_per_year, generator)),
@@ -166,6 +182,7 @@ def _domain_document(domain: _Domain) -> dict[str, Any]:
         "baseline_runs": domain.baseline_runs,
         "spread": None if domain.spread is None else domain.spread.as_dict(),
         "persistence": None if domain.case is None else domain.case.noise.persistence,
+        "lasting": None if domain.case is None else domain.case.noise.lasting,
     }
 
 
@@ -187,7 +204,19 @@ def _print(document: Mapping[str, Any]) -> None:
     click.echo(f"\nfalse pages      {_rate(document['false_pages'])}")
     click.echo(f"                 {_rate(document['false_pages_if_shocks_stay'])} if no shock faded until confirmed")
     click.echo(f"false warnings   {_rate(document['false_warnings'])}")
+    if document["false_leaks"] is not None:
+        click.echo(f"false slow leaks {_rate(document['false_leaks'])}")
+        _print_leaks(rows)
     _print_settings(document)
+
+
+def _print_leaks(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Of the domain that is told latest, so that the others are told sooner."""
+    known = [row for row in rows if row["leak_detection"]]
+    worst = min(known, key=lambda row: [told["told"] for told in reversed(row["leak_detection"])])
+    chances = ", ".join(f"{change(-told['loss'], 0)} {told['told']:.2f}" for told in worst["leak_detection"])
+    runs = worst["leak_detection"][0]["within_runs"]
+    click.echo(f"                 true losses told within {runs} runs: {chances}, on {worst['domain']}")
 
 
 def _print_settings(document: Mapping[str, Any]) -> None:

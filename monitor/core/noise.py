@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 METRIC = "acceptance_length"
 BASELINE_RUNS = 10
-CONFIRMATIONS = 2
 LOOKS_PER_BASELINE = 100
 """When nothing changed; every baseline is drawn anew, so that rates are those of the average baseline."""
 LOOKS_AT_ONCE = 20_000
@@ -44,7 +43,8 @@ class Noise:
 
     `prompt_sd`: of one prompt in one run, Student's t with 5 degrees of freedom. `run_sd`: of a shock common to all
     prompts of a run; in a share `rare_share` of runs it is `rare_sd`. `persistence`: correlation of a look's shock with
-    those of its confirmation runs.
+    that of its first confirmation run; `persistence_between`: of that with the second's, since what fades before the
+    first goes on fading. `lasting`: of neighbouring scheduled runs' shocks, which only a sum over runs sees.
     """
 
     prompt_sd: float = 0.10
@@ -52,6 +52,8 @@ class Noise:
     rare_share: float = 0.01
     rare_sd: float = 0.05
     persistence: float = 0.0
+    persistence_between: float = 0.0
+    lasting: float = 0.0
 
     def prompts(self, shape: tuple[int, ...], generator: np.random.Generator) -> Logs:
         normal = generator.standard_normal(shape, dtype=np.float32)
@@ -196,10 +198,9 @@ def _confirmations(
     noise: Noise, setting: Setting, shock: float, fallen: float, generator: np.random.Generator
 ) -> Iterator[Any]:
     """Logs of the confirmation runs, drawn when they are asked for: most looks trip nothing."""
-    own = math.sqrt(1 - noise.persistence**2)
-    for _ in range(CONFIRMATIONS):
-        common = noise.persistence * shock + own * noise.shocks((1,), generator) + fallen
-        yield noise.prompts((setting.prompts,), generator) + common
+    for kept in (noise.persistence, noise.persistence_between):
+        shock = kept * shock + math.sqrt(1 - kept**2) * float(noise.shocks((1,), generator)[0])
+        yield noise.prompts((setting.prompts,), generator) + shock + fallen
 
 
 def decide(trip: Any, confirmations: Iterator[Any], reference: Reference, setting: Setting) -> int:

@@ -69,7 +69,8 @@ def route_false_rates(
 ) -> dict[int, Rate]:
     """Of a route whose domains have `looks_per_year` looks together, each as many; `stays`: as if no shock faded
     before the confirmation runs."""
-    pairs = [(replace(c.noise, persistence=1.0) if stays else c.noise, c.setting) for c in cases]
+    kept = {"persistence": 1.0, "persistence_between": 1.0} if stays else {}
+    pairs = [(replace(case.noise, **kept), case.setting) for case in cases]
     return false_rates(pairs, looks_per_year, looks, generator)
 
 

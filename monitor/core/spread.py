@@ -78,9 +78,16 @@ class Spread:
         of_shocks = min(1.0, self.autocorrelation * of_means / self.run_sd**2)
         return float(of_shocks ** (seconds / self.lag_seconds))
 
-    def noise(self, seconds: float) -> Noise:
-        """The noise to simulate, confirmations `seconds` after; rare shocks, which few runs can show, as assumed."""
-        return Noise(prompt_sd=self.prompt_sd, run_sd=self.run_sd, persistence=self.persistence(seconds) or 0.0)
+    def noise(self, first_seconds: float, second_seconds: float, every_seconds: float) -> Noise:
+        """The noise to simulate, confirmations so long after a run of every so many seconds; rare shocks, which few
+        runs can show, as assumed."""
+        return Noise(
+            prompt_sd=self.prompt_sd,
+            run_sd=self.run_sd,
+            persistence=self.persistence(first_seconds) or 0.0,
+            persistence_between=self.persistence(second_seconds - first_seconds) or 0.0,
+            lasting=self.persistence(every_seconds) or 0.0,
+        )
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ def environment(tmp_path: Path, database: Database) -> dict[str, str]:
     route = f"name: {ROUTE}, replicas: ['{REPLICA}'], domains: [{DOMAIN}, math]"
     (tmp_path / "routes.yaml").write_text(f"routes: [{{{route}}}]")
     (tmp_path / "alerting.yaml").write_text(
-        "rules: [{name: d, drop: 15%, severity: page}, {name: w, drop: 10%, severity: warning}]\n"
+        "rules: [{name: d, drop: 15%, severity: page}, {name: w, drop: 10%, severity: warning},\n"
+        "  {name: l, leak: true, severity: warning, domains: [coding]}]\n"
         "receivers: [{name: log, log: {}}]\n"
     )
     return {
@@ -92,16 +93,24 @@ def test_a_routes_own_noise_is_measured_and_judged(environment: dict[str, str], 
     assert math_domain["missing"] == (
         "7 of 7 scheduled valid runs lie in stretches of 5 or more between two bumps; 20 are needed"
     )
+    assert (coding["lasting"], math_domain["leak_detection"]) == (0.0, None)
+    assert [row["loss"] for row in coding["leak_detection"]] == [0.03, 0.05, 0.08]
+    assert coding["leak_detection"][2]["told"] > 0.95
+    assert coding["leak_detection"][2]["median_runs"] < 15
     assert document["looks_per_year"] == 13_140
     assert document["settings_domain"] == DOMAIN
     assert document["false_pages"]["per_year"] == 0
     assert 0 < document["false_pages"]["at_most"] < 5
+    assert document["false_leaks"]["per_year"] == 0
+    assert 0 < document["false_leaks"]["at_most"] < 5
     assert document["promises"] == {"drop": 0.2, "paged_at_first": 0.99, "false_pages_per_year": 0.1}
     assert 0.15 in [setting["drop"] for setting in document["settings"]]
 
     assert shown.exit_code == 0, shown.output
     assert "source request\n" in shown.stdout
     assert "false pages      0.00 a year, at most" in shown.stdout
+    assert "false slow leaks 0.00 a year, at most" in shown.stdout
+    assert "true losses told within 400 runs: -3% 0." in shown.stdout
     assert (
         "-20% is paged at the first probe in 99%, with 0.1 false pages a year or fewer,\non coding, which"
         in shown.stdout

@@ -7,6 +7,7 @@ The noise is that of docs/statistics.md: per prompt and run 10 % (Student t5), a
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,9 +43,21 @@ def test_false_pages_are_at_most_a_tenth_per_route_and_year() -> None:
 
 def test_a_disturbance_that_stays_until_the_confirmations_costs_what_the_documents_say() -> None:
     """That is why confirmations are spaced: no number of runs within one disturbance tells it from a drop."""
-    rates = false_rates([(Noise(persistence=1.0), Setting())], LOOKS_PER_YEAR, 500_000, generator(1))
+    stays = Noise(persistence=1.0, persistence_between=1.0)
+    rates = false_rates([(stays, Setting())], LOOKS_PER_YEAR, 500_000, generator(1))
     assert 0.2 < rates[PAGED].per_year < 0.9
     assert 8 < rates[WARNED].per_year < 16
+
+
+def test_a_disturbance_that_fades_goes_on_fading_until_the_second_confirmation() -> None:
+    """What is as it was at the first would page more often."""
+    fading, staying = (Noise(persistence=0.8, persistence_between=between) for between in (0.8, 1.0))
+    rare = {"prompt_sd": 0.05, "run_sd": 0.08}  # so that few looks show it
+    rates = [
+        false_rates([(replace(noise, **rare), Setting())], LOOKS_PER_YEAR, 40_000, generator(6))[PAGED].per_year
+        for noise in (fading, staying)
+    ]
+    assert 0 < 1.1 * rates[0] < rates[1]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,9 @@ def test_shocks_that_last_are_seen_in_neighbouring_runs() -> None:
     assert found.autocorrelation == pytest.approx(0.6 * 0.03**2 / (0.03**2 + 0.08**2 / 30), abs=0.1)
     assert found.persistence(EVERY.total_seconds()) == pytest.approx(0.6, abs=0.1)
     assert found.persistence(EVERY.total_seconds() / 8) == pytest.approx(0.6 ** (1 / 8), abs=0.03)
-    assert found.noise(300).persistence == found.persistence(300)
+    noise = found.noise(300, 900, 2400)
+    assert (noise.persistence, noise.persistence_between) == (found.persistence(300), found.persistence(600))
+    assert noise.lasting == found.persistence(2400)
 
 
 def test_a_correlation_that_chance_explains_is_no_persistence() -> None:
