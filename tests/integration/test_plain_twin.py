@@ -264,7 +264,7 @@ async def test_the_command_and_the_metrics_page_show_it(database: Database, repl
     def run(*options: str) -> Result:
         return CliRunner().invoke(cli, ["--database-url", url, "speedup", *options])
 
-    assert json.loads(run("--format", "json").stdout) == [{**found, "cost_per_million_tokens": None}]
+    assert json.loads(run("--format", "json").stdout) == [{**found, "cost_per_million_tokens": None, "verdicts": []}]
     table = run().stdout
     assert "per million" not in table
     assert re.search(r"chat-prod +coding +\d\.\d\d \[\d\.\d\d, \d\.\d\d\] .* 36/36 +24/24 .* measured", table)
