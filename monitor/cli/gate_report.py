@@ -117,10 +117,11 @@ def _facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _twin_facts(twin: Mapping[str, Any], allowed: Mapping[str, Any]) -> list[tuple[str, str]]:
     required = allowed["require_lossless"]
-    share = f"{required:.0%}" if isinstance(required, float) else "as much as the twin repeats"
-    also = "" if required is None else f", and {share} of its outputs"
-    found = [("plain twin", f"{twin['replica']}: {allowed['min_speedup']:g} × its speed is asked{also}")]
-    return found + [(name, twin[name]["text"]) for name in ("speedup", "outputs") if twin[name]["text"]]
+    share = f"{required:.0%} of its outputs" if isinstance(required, float) else "the outputs that it repeats itself"
+    also = "" if required is None else f", and {share}"
+    found = [("twin", f"{twin['replica']} (plain): {allowed['min_speedup']:g} × its speed is asked{also}")]
+    told = ((name, twin[name]["text"]) for name in ("speedup", "outputs"))
+    return found + [(name, text.removeprefix(f"{name} ")) for name, text in told if text]
 
 
 def waived(document: Mapping[str, Any], waiver: Mapping[str, Any]) -> str:

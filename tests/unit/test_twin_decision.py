@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,32 @@ def test_beside_the_twins_own_agreement_the_interval_of_the_difference_decides(
     ours: Sequence[int], own: Sequence[int], reason: GateReason
 ) -> None:
     assert lossless_ending(outputs(ours, own), "twin")[0] is reason
+
+
+@pytest.mark.parametrize(
+    ("flips", "many", "few"),
+    [
+        (0.03, (1.00, 0.00), (0.57, 0.00)),
+        (0.06, (0.99, 0.00), (0.30, 0.00)),
+        (0.13, (0.08, 0.04), (0.06, 0.01)),
+        (0.25, (0.00, 0.99), (0.00, 0.24)),
+        (0.50, (0.00, 1.00), (0.00, 0.94)),
+    ],
+)
+def test_the_table_of_the_documentation_is_what_the_simulation_gives(
+    flips: float, many: tuple[float, float], few: tuple[float, float]
+) -> None:
+    rng = random.Random(7)
+
+    def shares(prompts: int) -> tuple[float, float]:
+        decided = []
+        for _ in range(400):
+            ours, own = ([0 if rng.random() < p else n for _ in range(prompts)] for p, n in ((flips, 3), (0.03, 2)))
+            decided.append(lossless_ending(outputs(ours, own), "twin")[0].decision.value)
+        return decided.count("pass") / 400, decided.count("fail") / 400
+
+    assert shares(264) == pytest.approx(many, abs=0.06)
+    assert shares(24) == pytest.approx(few, abs=0.08)
 
 
 @pytest.mark.parametrize(
