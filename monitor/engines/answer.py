@@ -19,7 +19,6 @@ class Answer:
     `counted_tokens`: of all of them together. `uncounted_chunks` had text but neither token ids nor usage.
     """
 
-    text: str = ""
     chunk_tokens: list[int] = field(default_factory=list)
     chunk_seconds: list[float] = field(default_factory=list)
     token_ids: list[int] | None = field(default_factory=list)
@@ -33,6 +32,12 @@ class Answer:
     fingerprint: str | None = None
     request_counts: RequestCounts | None = None
     draft_totals: list[DraftTotals] = field(default_factory=list)
+    _texts: list[str] = field(default_factory=list, init=False)
+
+    @property
+    def text(self) -> str:
+        """Of all chunks; put together when it is asked for, not anew with each chunk."""
+        return "".join(self._texts)
 
     @property
     def completion_tokens(self) -> int:
@@ -56,7 +61,7 @@ class Answer:
             self.chunk_tokens.append(tokens)
             self.counted_tokens += tokens
             self.chunk_seconds.append(seconds)
-        self.text += chunk.text
+        self._texts.append(chunk.text)
         self.reported_tokens = _newer(chunk.completion_tokens, self.reported_tokens)
         self.prompt_tokens = _newer(chunk.prompt_tokens, self.prompt_tokens)
         self.cached_prompt_tokens = _newer(chunk.cached_prompt_tokens, self.cached_prompt_tokens)
