@@ -44,10 +44,11 @@ class Gates(StrictModel):
     candidates: Hosts | None = Field(
         default=None,
         examples=[["vllm-canary", "10.20.0.0/16"]],
-        description="Hosts that `candidate`, and `against` where it is a URL, may name: names, `'*.canary.svc'` (in "
-        "quotes) for all below a name, addresses, networks, or `'*'` for any. A name is compared as it is written and "
-        "never looked up, so a network admits only addresses. The replicas of the gate's route are always admitted. "
-        "Unset: any host, and `serve` warns of it when it listens to other machines.",
+        description="Hosts that `candidate`, `plain`, and `against` where it is a URL, may name: names, "
+        "`'*.canary.svc'` (in quotes) for all below a name, addresses, networks, or `'*'` for any. A name is compared "
+        "as it is written and never looked up, so a network admits only addresses. The replicas and the plain twin of "
+        "the gate's route are always admitted. Unset: any host, and `serve` warns of it when it listens to other "
+        "machines.",
     )
 
     def admits(self, url: str) -> bool:

@@ -133,12 +133,14 @@ async def test_a_candidate_that_is_not_named_is_refused_and_the_key_is_said(
     async with guarded.client as client:
         refused = await client.post(PATH, json=asked("http://169.254.169.254"))
         against = await client.post(PATH, json=asked("http://v2.canary.svc", against="http://10.0.0.1:6379"))
+        plain = await client.post(PATH, json=asked("http://v2.canary.svc", plain="http://10.0.0.2"))
         halted = await client.post("/api/v1/flagger", json=hook("http://169.254.169.254"))
         assert guarded.queued() == []
         admitted = await client.post(PATH, json=asked("http://v2.canary.svc", against=production))
     told = "http://169.254.169.254 is not among the hosts of gates.candidates in routes.yaml; add it there"
     assert (refused.status_code, refused.json()["error"]) == (403, told)
     assert (against.status_code, "http://10.0.0.1:6379 is not" in against.json()["error"]) == (403, True)
+    assert (plain.status_code, "http://10.0.0.2 is not" in plain.json()["error"]) == (403, True)
     assert halted.status_code == 403
     assert admitted.status_code == 202
 
