@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from monitor.cli import cli
+from monitor.config.gates import Gates
 from monitor.sim.behaviour import Behaviour, Fault, FaultKind
 from monitor.sim.model import Drafter, Target
 from monitor.sim.server import ServerConfig, SimulatedServer
@@ -252,6 +253,18 @@ class TestOfARoute:
         answer = await bed.client.post(PATH, json={"route": ROUTE, "candidate": "http://x", **options})
         assert (answer.status_code, bed.queued()) == (400, [])
         assert told in answer.json()["error"]
+
+    async def test_a_twin_is_called_only_where_gates_may_call(
+        self, database: Database, production: str, bed: Bed, twin: str
+    ) -> None:
+        route = make_route(replicas=[production], domains=["math"], plain_twin=twin)
+        careful = Bed(database, route, Gates(candidates=("*.canary.svc",)))
+        sent = {"route": ROUTE, "candidate": "http://chat.canary.svc:8000"}
+        async with careful.client:
+            own = await careful.client.post(PATH, json={**sent, "min_speedup": "1.1"})
+            other = await careful.client.post(PATH, json={**sent, "plain": "http://169.254.169.254"})
+        assert (own.status_code, own.json()["thresholds"]["min_speedup"]) == (202, 1.1)
+        assert (other.status_code, "http://169.254.169.254 is not among" in other.json()["error"]) == (403, True)
 
     async def test_sampled_outputs_cannot_be_required_to_be_alike(
         self, database: Database, production: str, bed: Bed, twin: str
