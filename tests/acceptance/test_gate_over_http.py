@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -78,4 +80,31 @@ def test_scheduled_probes_keep_off_while_a_gate_measures_their_replica(
         eventually(lambda: not jobs(database), "the probe is made")
         [(began,)] = rows(database, "SELECT started_at FROM runs ORDER BY id DESC LIMIT 1")
         assert began.isoformat() >= gate["finished_at"]
+        serve.stop()
+
+
+def test_the_commands_gate_takes_turns_with_probes_and_with_gates_asked_over_http(
+    home: Home, simulator: SimulatedServer, candidate: SimulatedServer, database: Database
+) -> None:
+    with candidate.run_in_thread() as url, ThreadPoolExecutor(1) as shell:
+        serve = home.serve()
+        eventually(lambda: rows(database, "SELECT FROM runs"), "the first probe is over")
+        candidate.behave(latency_seconds=0.3)
+        gating = shell.submit(home.run, "gate", "chat-0", "--candidate", url, "--format", "json")
+        eventually(lambda: requests_running(candidate), "the command's gate is under way")
+        assert ask(serve, url)["id"] == 2
+        assert home.run("run", "now", "chat-0").returncode == 0
+        ended_with = gating.result(120)
+        assert ended_with.returncode == 0, ended_with.stderr
+        mine = json.loads(ended_with.stdout)
+        other = eventually(lambda: ended(serve, url), "the gate asked over HTTP is over")[0]
+        assert (mine["verdict"], other["verdict"]) == ("pass", "pass")
+        assert other["started_at"] >= mine["finished_at"]
+        eventually(lambda: not jobs(database), "the probe is made")
+        [(began,)] = rows(database, "SELECT started_at FROM runs ORDER BY id DESC LIMIT 1")
+        assert began.isoformat() >= mine["finished_at"]
+        assert rows(database, "SELECT id, status, asked_by FROM gates ORDER BY id") == [
+            (1, "done", None),
+            (2, "done", "ci"),
+        ]
         serve.stop()
