@@ -8,7 +8,7 @@ from __future__ import annotations
 from statistics import fmean, median, pstdev
 from typing import TYPE_CHECKING, Any
 
-from monitor.core.cause import FELL, HELD, Cause, Kind, Strength
+from monitor.core.cause import FELL, HELD, LEVEL, Cause, Kind, Strength
 from monitor.core.format import change, count, figure, replica_difference_text
 from monitor.core.patterns import cache_cause, context_cause, load_cause, uptime_cause
 
@@ -114,6 +114,7 @@ def _drafter(evidence: Evidence) -> Cause | None:
     if outputs is not None and outputs.points_at == "drafter" and _fell(evidence):
         same = outputs.compared - outputs.changed
         parts.append(f"outputs unchanged ({same}/{outputs.compared}): points at the drafter or its cache")
+        parts += _fallen_position(evidence)
         strength = Strength.STRONG if named or (configuration and not version) else Strength.MODERATE
     dead = evidence.first_position_survival
     if dead is not None and dead < DEAD_BELOW:
@@ -127,6 +128,27 @@ def _drafter(evidence: Evidence) -> Cause | None:
     return Cause(
         Kind.DRAFTER, strength, "; ".join([*parts, *([] if named or not configuration else [configuration]), *seen])
     )
+
+
+def _fallen_position(evidence: Evidence) -> list[str]:
+    """The position at which the drafter lost most of the acceptance that it had there, where both sides show it."""
+    now, before = map(_conditional, (evidence.survival, evidence.baseline_survival))
+    falls = [after / then - 1 for after, then in zip(now, before, strict=False) if then]
+    if not falls or min(falls) >= -LEVEL:
+        return []
+    at = falls.index(min(falls))
+    return [f"conditional acceptance at position {at + 1} {before[at]:.2f} → {now[at]:.2f}, the most of {len(falls)}"]
+
+
+def _conditional(survival: Sequence[float]) -> list[float]:
+    """By position, of the steps that came so far the share that went on; up to the first that none reached."""
+    shares, reached = [], 1.0
+    for share in survival:
+        if not reached:
+            break
+        shares.append(share / reached)
+        reached = share
+    return shares
 
 
 def _engine_version(evidence: Evidence) -> Cause | None:

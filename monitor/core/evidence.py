@@ -88,11 +88,11 @@ class Evidence:
 
     `metric`: what `moves` are of. `change`: of the verdict, as a fraction, `change_interval`: its 95 % interval, None
     where it is confirmed; `other_changes`: of other domains' latest runs. `replica`: of the last run.
-    `first_position_survival`: over all steps of the runs. `identity_changes`: name → (baseline's, run's), of fields
-    known on both sides, as the last run that shows a change has it. `outputs`: a prompt counts as changed that changed
-    in most of the runs. `recent`: valid runs up to the last one, oldest first, itself the last; `run_ids`: those of the
-    verdict. `tokens_per_second`: of one request while it decodes, median over prompts, and over the runs; the
-    baseline's, one for each run.
+    `survival`: by position, over all steps of the runs; the baseline's likewise. `identity_changes`: name →
+    (baseline's, run's), of fields known on both sides, as the last run that shows a change has it. `outputs`: a prompt
+    counts as changed that changed in most of the runs. `recent`: valid runs up to the last one, oldest first, itself
+    the last; `run_ids`: those of the verdict. `tokens_per_second`: of one request while it decodes, median over
+    prompts, and over the runs; the baseline's, one for each run.
     """
 
     metric: str = "acceptance_length"
@@ -101,7 +101,8 @@ class Evidence:
     other_changes: Mapping[str, float] = field(default_factory=dict)
     replica: str = ""
     source: str = "none"
-    first_position_survival: float | None = None
+    survival: tuple[float, ...] = ()
+    baseline_survival: tuple[float, ...] = ()
     identity_changes: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     outputs: Changes | None = None
     replica_difference: ReplicaDifference | None = None
@@ -112,6 +113,10 @@ class Evidence:
     organic: OrganicMove | None = None
     tokens_per_second: float | None = None
     baseline_tokens_per_second: tuple[float, ...] = ()
+
+    @property
+    def first_position_survival(self) -> float | None:
+        return self.survival[0] if self.survival else None
 
     @property
     def moved(self) -> bool:

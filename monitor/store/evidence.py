@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 from itertools import chain
+from operator import mul
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ def evidence(
         other_changes=_other_changes(connection, last),
         replica=last.replica,
         source=last.source or "none",
-        first_position_survival=_first_position(own),
+        survival=_survival(own),
         replica_difference=replica_difference(connection, last.route, last.domain, last.id),
         recent=_recent(connection, last),
         run_ids=tuple(run.id for run in own),
@@ -67,9 +68,13 @@ def evidence(
     )
 
 
-def _first_position(own: Sequence[Row[Any]]) -> float | None:
-    known = [run for run in own if run.survival and run.steps]
-    return sum(run.survival[0] * run.steps for run in known) / sum(run.steps for run in known) if known else None
+def _survival(those: Sequence[Row[Any]]) -> tuple[float, ...]:
+    """By position, over all steps of the runs; of positions that all of them have."""
+    known = [run for run in those if run.survival and run.steps]
+    steps = sum(run.steps for run in known)
+    by_position = zip(*(run.survival for run in known), strict=False)
+    weights = [run.steps for run in known]
+    return tuple(sum(map(mul, shares, weights)) / steps for shares in by_position)
 
 
 def _baseline(connection: Connection, baseline_id: int | None) -> Row[Any] | None:
@@ -88,6 +93,7 @@ def _against(connection: Connection, own: Sequence[Row[Any]], baseline: Row[Any]
         "identity_changes": _identity_changes(connection, baseline.identity_id, [run.identity_id for run in own]),
         "outputs": changes(measured, outputs_of(connection, baseline.id)) if greedy else None,
         "moves": _moves(connection, measured, baseline, metric),
+        "baseline_survival": _survival(its_runs),
         "baseline_loads": tuple(_load(row.regime) for row in its_runs),
         "organic": _organic(connection, own[-1], its_runs),
         "baseline_tokens_per_second": tuple(r.tokens_per_second_p50 for r in its_runs if r.tokens_per_second_p50),

@@ -63,6 +63,23 @@ def test_unchanged_outputs_with_less_acceptance_point_at_the_drafter() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("survival", "told"),
+    [
+        ((0.55, 0.4, 0.28), "conditional acceptance at position 1 0.80 → 0.55, the most of 3; "),
+        ((0.8, 0.32, 0.2), "conditional acceptance at position 2 0.75 → 0.40, the most of 3; "),
+        ((0.79, 0.59, 0.4), ""),
+        ((0.0, 0.0, 0.0), "conditional acceptance at position 1 0.80 → 0.00, the most of 1; "),
+        ((), ""),
+    ],
+)
+def test_the_drafter_s_cause_says_at_which_position_it_lost_most(survival: tuple[float, ...], told: str) -> None:
+    found = fallen(outputs=SAME, survival=survival, baseline_survival=(0.8, 0.6, 0.4))
+    sentence = next(cause.sentence for cause in causes(found) if cause.kind is Kind.DRAFTER)
+    assert sentence.startswith(f"outputs unchanged (24/24): points at the drafter or its cache; {told}")
+    assert ("conditional" in sentence) == bool(told)
+
+
 def test_another_drafter_with_unchanged_outputs_is_told_first() -> None:
     changes = {"drafter": ("org/a", "org/b"), "fingerprint": ("f1", "f2")}
     cause = only(fallen(outputs=SAME, identity_changes=changes))
@@ -116,7 +133,7 @@ def test_a_bonus_token_counted_otherwise_is_told_from_drift() -> None:
 
 
 def test_a_dead_drafter_is_told_by_its_first_position() -> None:
-    cause = only(Evidence(source="request", first_position_survival=0.018))
+    cause = only(Evidence(source="request", survival=(0.018, 0.001)))
     assert (cause.kind, cause.strength) == (Kind.DRAFTER, Strength.STRONG)
     assert cause.sentence.startswith("1.8% of steps had their first draft token accepted")
 
