@@ -32,8 +32,8 @@ DRAFTER_NOISE = 0.4
 TARGET_NOISE = 0.5
 USUAL, OTHER = "math", "prose"
 """What users ask until the mix moves, and then: of prose the tiny drafter guesses a quarter less."""
-HEAVY = 8
-"""Clients that ask without a pause: as many requests as a probe has."""
+HEAVY = 16
+"""Clients that ask without a pause: twice the requests of a probe, which count as traffic too."""
 RUNS = 2
 """Of each domain, before a change is said to have done nothing."""
 TWO_READINGS_SECONDS = 125.0
