@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from statistics import fmean
+from statistics import fmean, linear_regression
 from typing import TYPE_CHECKING
 
 from monitor.core.cause import FELL, HELD, Cause, Kind, Strength
@@ -30,7 +30,8 @@ SPREAD_FLOOR = 0.02
 DECAY_RUNS = 8
 """Of one start of a server: two for each quarter, all four of which must go down."""
 DECAY_SHARE = 0.15
-"""Part of the whole decline that every quarter has to bring: a step would leave some of them level."""
+"""Part of the whole decline that every quarter has to bring: a step would leave some of them level, but for noise, so
+that a line must fit better than any step does."""
 DECAY_FALL = 0.05
 COLD_SECONDS = 3600.0
 """A server is young up to here."""
@@ -142,11 +143,28 @@ def _starts(runs: Sequence[PastRun]) -> list[list[PastRun]]:
 def _goes_down(start: Sequence[PastRun]) -> bool:
     if len(start) < DECAY_RUNS:
         return False
+    lengths = [run.acceptance_length for run in start]
     edges = [round(len(start) * quarter / 4) for quarter in range(5)]
-    means = [fmean(run.acceptance_length for run in start[begin:end]) for begin, end in pairwise(edges)]
+    means = [fmean(lengths[begin:end]) for begin, end in pairwise(edges)]
     whole = means[0] - means[-1]
     steps = [before - after for before, after in pairwise(means)]
-    return whole >= DECAY_FALL * means[0] and min(steps) >= DECAY_SHARE * whole
+    falls = whole >= DECAY_FALL * means[0] and min(steps) >= DECAY_SHARE * whole
+    return falls and _squares_about_a_line(lengths) < _squares_about_a_step(lengths)
+
+
+def _squares_about_a_line(values: Sequence[float]) -> float:
+    slope, intercept = linear_regression(range(len(values)), values)
+    return sum((value - intercept - slope * place) ** 2 for place, value in enumerate(values))
+
+
+def _squares_about_a_step(values: Sequence[float]) -> float:
+    """Of the step that fits best."""
+    return min(_squares(values[:cut]) + _squares(values[cut:]) for cut in range(1, len(values)))
+
+
+def _squares(values: Sequence[float]) -> float:
+    mean = fmean(values)
+    return sum((value - mean) ** 2 for value in values)
 
 
 @dataclass(frozen=True)
