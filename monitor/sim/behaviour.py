@@ -24,6 +24,8 @@ class Behaviour:
     paying at large batches. All zero: as fast as possible. `latency_seconds` comes before the first token,
     `merge_probability` is the chance that a step's tokens wait for the next chunk, `stream_interval` the fewest
     tokens a chunk carries between the first and the last. `waiting` replaces the number of waiting requests shown.
+    `divide_positions`: the page shows accepted tokens per position divided by the number of data-parallel engines, as
+    an exporter did that kept the last engine's in place of their sum.
     """
 
     step_time_seconds: float = 0.0
@@ -35,6 +37,7 @@ class Behaviour:
     keep_alive_comments: bool = False
     omit_request_counts: bool = False
     omit_spec_metrics: bool = False
+    divide_positions: bool = False
     waiting: int | None = None
     engine_dead: bool = False
     not_vllm: bool = False

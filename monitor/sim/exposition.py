@@ -76,11 +76,12 @@ class Page(Collector):
         yield self._counter("spec_decode_num_draft_tokens", "Number of draft tokens.", lambda e: e.draft_tokens)
         accepted = "Number of accepted tokens."
         yield self._counter("spec_decode_num_accepted_tokens", accepted, lambda e: sum(_accepted_by_position(e)))
+        shared_by = len(self._engines) if self._behaviour.divide_positions else 1
         yield self._labelled_counter(
             "spec_decode_num_accepted_tokens_per_pos",
             "Accepted tokens per draft position.",
             "position",
-            lambda e: {str(i): n for i, n in enumerate(_accepted_by_position(e))},
+            lambda e: {str(i): n // shared_by for i, n in enumerate(_accepted_by_position(e))},
         )
 
     def _requests(self) -> Iterator[Metric]:

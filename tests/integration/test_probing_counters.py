@@ -14,6 +14,7 @@ from monitor.engines.vllm import VllmEngine
 from monitor.probing import walk, window
 from monitor.probing.replay import replay
 from monitor.probing.target import Target
+from monitor.sim.behaviour import Behaviour
 from monitor.sim.model import Drafter
 from monitor.sim.server import ServerConfig, SimulatedServer
 
@@ -237,6 +238,19 @@ async def test_progress_is_told_of_prompts_with_the_counts_that_the_run_will_hav
     with SimulatedServer().run_in_thread() as url:
         run = await run_of(url, prompt_set(ALL), source="counters", on_sample=told.append)
     assert [sample.counts for sample in told] == [sample.counts for sample in run.samples]
+
+
+async def test_speculators_1095_positions_divided_by_the_data_parallel_engines_are_never_a_figure():
+    """An exporter kept one engine's positions in place of their sum: acceptance length right, survival a half of it."""
+    server = SimulatedServer(ServerConfig(engines=2), Behaviour(divide_positions=True))
+    with server.run_in_thread() as url:
+        by_counters = await run_of(url, prompt_set(ALL), source="counters")
+        by_request = await run_of(url, prompt_set(ALL), source="request")
+    assert {sample.invalid_reason for sample in by_counters.samples} == {"inconsistent_counts"}
+    assert "so AL is not 1 + Σ" in (by_counters.samples[0].invalid_detail or "")
+    assert by_counters.invalid_reason is not None
+    assert by_request.invalid_reason is None
+    assert "counters" not in by_request.acceptance_by_source
 
 
 class TestSourcesSideBySide:
