@@ -26,11 +26,13 @@ settings.load_profile("specwatch")
 _numbers = itertools.count(1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whatever runs real servers and processes has a second try: a busy machine may stop one of them for seconds.
 
-    The closing line counts the tests that needed it; what fails twice has failed.
+    The closing line counts the tests that needed it; what fails twice has failed. `-p no:rerunfailures` gives none.
     """
+    if not config.pluginmanager.hasplugin("rerunfailures"):
+        return
     for item in items:
         if item.path.parent.name != "unit":
             item.add_marker(pytest.mark.flaky(reruns=1))

@@ -41,13 +41,20 @@ class RankOneIsIll(SimulatedServer):
     """Its engine 1 accepts nearly nothing."""
 
     def _generation(
-        self, prompt: str, domain: str, tokens: int, output: list[int], rank: int | None = None
+        self,
+        prompt: str,
+        domain: str,
+        prompt_tokens: int,
+        output: list[int],
+        rank: int | None = None,
+        *,
+        cached: bool = False,
     ) -> Generation:
         healthy = self.drafter
         if rank == 1:
             self.drafter = healthy.with_acceptance("default", (0.05, 0.05, 0.05, 0.05))
         try:
-            return super()._generation(prompt, domain, tokens, output, rank)
+            return super()._generation(prompt, domain, prompt_tokens, output, rank, cached=cached)
         finally:
             self.drafter = healthy
 

@@ -100,6 +100,7 @@ async def test_the_link_of_a_message_leads_to_its_incident(client: httpx.AsyncCl
             "joined_at": None,
             "left_at": None,
             "absolute": False,
+            "metric": None,
         }
     }
     missing = await client.get("/incidents/999")
