@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.history import require_route
-from monitor.cli.output import RECORD_ID, Column, emit, format_option, local_time
+from monitor.cli.output import RECORD_ID, Column, emit, format_option, local_time, time_column
 from monitor.cli.parameters import by_option, words
 from monitor.core.format import NOTHING, change, timeline
 from monitor.errors import UsageError
@@ -115,22 +115,18 @@ def _sources(row: Mapping[str, Any]) -> str:
     return ", ".join(sorted({one["source"] for one in worst if one.get("source")})) or NOTHING
 
 
-def _acknowledged_by(row: Mapping[str, Any]) -> str:
-    """Who did last."""
-    return next((act["by"] for act in reversed(row["acts"]) if act["kind"] == "acknowledged"), NOTHING)
-
-
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """`acked by` only where somebody did."""
-    acked = [Column("acked by", _acknowledged_by)] if any(_acknowledged_by(row) != NOTHING for row in rows) else []
+    """Who acknowledged and when it opened again only where anybody did, and any of them has; seconds are in JSON."""
+    acked = Column("acked by", lambda row: row["acknowledged_by"] or NOTHING)
     return [
         Column("id", lambda row: str(row["id"]), right=True),
         Column("route", lambda row: row["route"]),
         Column("severity", lambda row: row["severity"]),
         Column("state", lambda row: row["state"]),
-        *acked,
+        *([acked] if any(row["acknowledged_by"] for row in rows) else []),
         Column("domains, at worst", lambda row: ", ".join(_domains(row)) or NOTHING),
         Column("source", _sources, once=True),
-        Column("opened", lambda row: local_time(row["opened_at"]), whole=True),
-        Column("resolved", lambda row: local_time(row["resolved_at"]), whole=True),
+        time_column("opened", "opened_at"),
+        *([time_column("reopened", "reopened_at")] if any(row["reopened_at"] for row in rows) else []),
+        time_column("resolved", "resolved_at"),
     ]

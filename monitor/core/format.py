@@ -220,14 +220,15 @@ def _silence_line(silence: Mapping[str, Any], time_text: Callable[[str], str]) -
 
 
 def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
-    joined, left = domain.get("joined_at"), domain.get("left_at")
+    joined, rejoined, left = (domain.get(name) for name in ("joined_at", "rejoined_at", "left_at"))
     parts = [f"{domain['severity']} by {domain['rule']}"]
     if worst := domain.get("worst"):
         value, before = (figure(worst["metric"], worst[key]) for key in ("value", "baseline_value"))
         run_ids = f" (runs {', '.join(map(str, worst['run_ids']))})" if worst["run_ids"] else ""
         by = by_source(worst.get("source"))
         parts.append(f"at worst {change(worst['change'])}, {value} of {before}{by}{run_ids}")
-    parts += [f"joined {time_text(joined)}"] if joined else []
+    again = f", again {time_text(rejoined)} after it had left" if rejoined else ""
+    parts += [f"joined {time_text(joined)}{again}"] if joined else []
     parts.append(f"left {time_text(left)}" if left else "still broken")
     return f"  {name}: {'; '.join(parts)}"
 

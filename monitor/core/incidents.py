@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from monitor.core.judge import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from datetime import datetime, timedelta
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import timedelta
 
     from monitor.core.judge import Verdict
 
@@ -51,7 +52,8 @@ class Worst:
 class BrokenDomain:
     """One domain of an incident; `well_runs` counts consecutive valid runs above the resolve line.
 
-    `joined_at` is when its drop was first confirmed; `left_at` is when it was last well again, None while it is broken.
+    `joined_at` is when its drop was first confirmed; `left_at` is when it was last well again, None while it is broken;
+    `rejoined_at` is when it last broke again after it had left, None where it never did.
     """
 
     rule: str
@@ -64,6 +66,7 @@ class BrokenDomain:
     """Whether the rule that broke it holds it against a floor, whatever the baseline."""
     metric: str | None = None
     """Of that floor; None without one, and in an incident of an earlier version."""
+    rejoined_at: datetime | None = None
 
     def judged(self, verdict: Verdict) -> BrokenDomain:
         """The domain with this verdict's figure on record when it is its worst."""
@@ -112,6 +115,15 @@ def may_reopen(state: IncidentState, severity: str, resolved_at: datetime, now: 
     return not milder and now - resolved_at < within
 
 
+def looked_after_by(acts: Sequence[Mapping[str, Any]], opened_at: datetime) -> str | None:
+    """Who was the last to acknowledge the incident since it last opened; what was said before is of what had ended.
+
+    `acts` as documents, oldest first.
+    """
+    since = [act for act in acts if datetime.fromisoformat(act["done_at"]) >= opened_at]
+    return next((act["by"] for act in reversed(since) if act["kind"] == "acknowledged"), None)
+
+
 def reminder_due(severity: str, acknowledged: bool, told_at: datetime, now: datetime, every: timedelta) -> bool:
     """Whether an open incident is told again: a page that nobody looks after, when nothing was told for so long."""
     return severity == SEVERITIES[-1] and not acknowledged and now - told_at >= every
@@ -152,6 +164,8 @@ def on_confirmed(
         severity = max(severity, before.severity, key=SEVERITIES.index)
     broken = replace(before, rule=rule, severity=severity, well_runs=0, left_at=None, absolute=absolute)
     broken = replace(broken, metric=verdict.metric if absolute else None)
+    if domain in state.left:
+        broken = replace(broken, rejoined_at=now)
     after = state.with_broken(domain, broken.judged(verdict))
     if state.domains:
         return after, Transition.UPDATED

@@ -8,7 +8,6 @@ from monitor.alerting.receivers import receivers_for
 from monitor.alerting.reminder import reminder_event
 from monitor.core import incidents as life
 from monitor.store import incidents, outbox, verdicts
-from monitor.store.acts import acts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +56,8 @@ class Reminding:
         if every is None or route is None or not state.domains:
             return False
         told_at, opened_at, last = incidents.last_told(connection, incident_id)
-        looked_after = _acknowledged(connection, incident_id, opened_at)
+        known = incidents.get_incident(connection, incident_id) or {}
+        looked_after = known["acknowledged_by"] is not None
         if not life.reminder_due(state.severity, looked_after, told_at, now, every):
             return False
         told = outbox.caught_up(connection, incident_id)
@@ -68,15 +68,8 @@ class Reminding:
             domain: verdicts.newest_valid(connection, name, domain, broken.rule)
             for domain, broken in state.domains.items()
         }
-        known = incidents.get_incident(connection, incident_id) or {}
         document = reminder_event(
             last, severity=state.severity, opened_at=opened_at, now=now, involved=known["domains"], current=current
         )
         incidents.add_event(connection, incident_id, life.Transition.REMINDER, document, receivers, now)
         return True
-
-
-def _acknowledged(connection: Connection, incident_id: int, since: datetime) -> bool:
-    """Whether anybody said so since the incident last opened."""
-    acts = acts_of(connection, [incident_id])[incident_id]
-    return any(act["kind"] == "acknowledged" and act["done_at"] >= since.isoformat() for act in acts)

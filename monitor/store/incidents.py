@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, func, insert, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 
-from monitor.core.incidents import BrokenDomain, IncidentState, Transition, Worst
+from monitor.core.incidents import BrokenDomain, IncidentState, Transition, Worst, looked_after_by
 from monitor.store.acts import acts_of
 from monitor.store.outbox import delivery_document, hasten, queue_deliveries, take_place_of_silenced
 from monitor.store.schema import deliveries, incident_events, incidents
@@ -37,6 +37,7 @@ PEER_DOWN = "peer_down"
 """The kind of incident of an Alertmanager of which a peer takes no alerts."""
 OF_RECEIVERS = (UNDELIVERED, PEER_DOWN)
 """Kinds of incidents that are of a receiver: `of_receiver` names it where others have their route."""
+_DOMAIN_TIMES = ("joined_at", "left_at", "rejoined_at")
 OPENINGS = (Transition.OPENED.value, Transition.REOPENED.value)
 
 
@@ -177,8 +178,9 @@ def list_incidents(
     if open_only:
         statement = statement.where(incidents.c.resolved_at.is_(None))
     rows = connection.execute(statement).all()
-    acts = acts_of(connection, [row.id for row in rows])
-    return [incident_document(row, acts[row.id]) for row in rows]
+    ids = [row.id for row in rows]
+    acts, reopened = acts_of(connection, ids), _reopened_at(connection, ids)
+    return [incident_document(row, acts[row.id], reopened.get(row.id)) for row in rows]
 
 
 def get_incident(connection: Connection, incident_id: int) -> dict[str, Any] | None:
@@ -192,9 +194,10 @@ def get_incident(connection: Connection, incident_id: int) -> dict[str, Any] | N
     sent = connection.execute(
         select(deliveries).where(deliveries.c.incident_id == incident_id).order_by(deliveries.c.id)
     ).all()
+    acts, reopened = acts_of(connection, [incident_id]), _reopened_at(connection, [incident_id])
     held_by = {d.silence_id for d in sent if d.silence_id is not None}
     return {
-        **incident_document(row, acts_of(connection, [incident_id])[incident_id]),
+        **incident_document(row, acts[incident_id], reopened.get(incident_id)),
         "silences": silences_of(connection, held_by, datetime.now(UTC)),
         "events": [
             {
@@ -209,7 +212,15 @@ def get_incident(connection: Connection, incident_id: int) -> dict[str, Any] | N
     }
 
 
-def incident_document(row: Row[Any], acts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _reopened_at(connection: Connection, incident_ids: Collection[int]) -> dict[int, datetime]:
+    """Incident → when it last opened again, of those that did."""
+    again = incident_events.c.transition == Transition.REOPENED.value
+    statement = select(incident_events.c.incident_id, func.max(incident_events.c.happened_at).label("at"))
+    statement = statement.where(incident_events.c.incident_id.in_(incident_ids), again)
+    return {row.incident_id: row.at for row in connection.execute(statement.group_by(incident_events.c.incident_id))}
+
+
+def incident_document(row: Row[Any], acts: Sequence[Mapping[str, Any]], reopened_at: datetime | None) -> dict[str, Any]:
     return {
         "id": row.id,
         "route": row.route,
@@ -218,7 +229,9 @@ def incident_document(row: Row[Any], acts: Sequence[Mapping[str, Any]]) -> dict[
         "state": "open" if row.resolved_at is None else "resolved",
         "domains": row.domains,
         "opened_at": row.opened_at.isoformat(),
+        "reopened_at": None if reopened_at is None else reopened_at.isoformat(),
         "resolved_at": None if row.resolved_at is None else row.resolved_at.isoformat(),
+        "acknowledged_by": looked_after_by(acts, reopened_at or row.opened_at),
         "acts": list(acts),
     }
 
@@ -230,7 +243,7 @@ def is_broken(incident: Mapping[str, Any], domain: str) -> bool:
 
 
 def _domain_document(domain: BrokenDomain) -> dict[str, Any]:
-    times = {"joined_at": domain.joined_at, "left_at": domain.left_at}
+    times = {"joined_at": domain.joined_at, "left_at": domain.left_at, "rejoined_at": domain.rejoined_at}
     return {**asdict(domain), **{name: None if at is None else at.isoformat() for name, at in times.items()}}
 
 
@@ -244,7 +257,7 @@ def _state(row: Row[Any]) -> IncidentState:
 
 def _domain(document: Mapping[str, Any]) -> BrokenDomain:
     """Of a row written before domains had a history, only what it holds."""
-    times = {name: datetime.fromisoformat(document[name]) for name in ("joined_at", "left_at") if document.get(name)}
+    times = {name: datetime.fromisoformat(document[name]) for name in _DOMAIN_TIMES if document.get(name)}
     worst = document.get("worst")
     known = None if worst is None else Worst(**{**worst, "run_ids": tuple(worst["run_ids"])})
     return BrokenDomain(

@@ -89,6 +89,30 @@ def test_an_act_without_a_name_or_words_is_refused(
     assert message in specwatch(database, "incidents", *arguments).stderr
 
 
+def test_an_acknowledgement_is_of_the_incident_until_its_end_and_not_of_what_opens_it_again(
+    database: Database, incident: str
+) -> None:
+    assert "reopened" not in specwatch(database, "incidents", "--open").stdout
+    later = START + timedelta(hours=1)
+    with database.transaction() as connection:
+        acts.record_act(connection, int(incident), "acknowledged", "ann", None, START + timedelta(minutes=1))
+        assert incidents.list_incidents(connection)[0]["acknowledged_by"] == "ann"
+        incidents.save_state(connection, ROUTE, int(incident), BROKEN.without({"coding"}, START), START)
+        incidents.save_state(connection, ROUTE, int(incident), BROKEN, later)
+        document = {"route": ROUTE, "severity": "page", "text": "PAGE, AGAIN …"}
+        incidents.add_event(connection, int(incident), Transition.REOPENED, document, ["hook"], later)
+    [listed] = json.loads(specwatch(database, "incidents", "--format", "json").stdout)
+    found = json.loads(specwatch(database, "incidents", incident, "--format", "json").stdout)
+    for shown in (listed, found):
+        assert (shown["acknowledged_by"], shown["reopened_at"]) == (None, later.isoformat())
+        assert [act["by"] for act in shown["acts"]] == ["ann"], "kept"
+    table = specwatch(database, "incidents", "--open").stdout
+    assert "reopened (" in table
+    assert "ann" not in table
+    assert specwatch(database, "incidents", "ack", incident, "--by", "bob").exit_code == 0
+    assert "bob" in specwatch(database, "incidents", "--open").stdout
+
+
 def test_an_act_about_no_incident_is_refused(database: Database) -> None:
     assert "there is no incident 9" in str(specwatch(database, "incidents", "ack", "9", "--by", "ann").exception)
     assert "there is no incident 9" in str(specwatch(database, "incidents", "9").exception)

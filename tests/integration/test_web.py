@@ -101,6 +101,7 @@ async def test_the_link_of_a_message_leads_to_its_incident(client: httpx.AsyncCl
             "left_at": None,
             "absolute": False,
             "metric": None,
+            "rejoined_at": None,
         }
     }
     missing = await client.get("/incidents/999")

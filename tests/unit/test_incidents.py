@@ -154,6 +154,7 @@ def test_a_domain_that_breaks_again_is_back_with_its_history() -> None:
     coding = state.domains["coding"]
     assert (sorted(state.domains), dict(state.left)) == (["coding", "math"], {})
     assert (coding.joined_at, coding.left_at, coding.worst and coding.worst.run_ids) == (NOW, None, (31,))
+    assert (coding.rejoined_at, state.domains["math"].rejoined_at) == (LATER, None)
 
 
 def test_what_breaks_again_after_the_end_reopens_with_its_history() -> None:
