@@ -25,12 +25,10 @@ def check(context: Context) -> None:
     Replicas that are to be found by name, file or HTTP are looked for, and shown.
     """
     from monitor.cli.greeting import configuration_lines
-    from monitor.config.load import check_secrets
     from monitor.core.format import count
     from monitor.service.discovery import Replicas
 
-    loaded = context.load_config()
-    check_secrets(loaded, os.environ)
+    loaded = context.load_config(os.environ)
     sets = context.prompt_sets(loaded)
     replicas = Replicas(loaded.routes)
     asyncio.run(replicas.start())

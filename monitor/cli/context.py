@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from monitor.config.load import Config
@@ -26,13 +26,14 @@ class Context:
         self.config_dir = config_dir
         self.database_url = database_url
 
-    def load_config(self) -> Config:
-        """Raises ConfigError."""
+    def load_config(self, environment: Mapping[str, str] | None = None) -> Config:
+        """With an `environment` every secret is read once, too. Raises ConfigError."""
         from monitor.config.load import config_directory, load_config
         from monitor.prompts.sets import bundled_directory
 
         directory = config_directory(self.config_dir, os.environ)
-        return load_config(directory, sorted(path.stem for path in bundled_directory().glob("*.jsonl")))
+        bundled = sorted(path.stem for path in bundled_directory().glob("*.jsonl"))
+        return load_config(directory, bundled, environment)
 
     def route(self, name: str) -> Route:
         """The configured route of this name. Raises ConfigError, UsageError."""

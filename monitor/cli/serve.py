@@ -81,15 +81,13 @@ def serve(
     Reads routes.yaml and alerting.yaml, upgrades an older schema, and runs until SIGTERM or Ctrl-C.
     """
     from monitor.cli.greeting import greeting
-    from monitor.config.load import check_secrets
     from monitor.service.discovery import Replicas
     from monitor.service.serve import Service
 
     set_up_logging(log_level)
     signal.signal(signal.SIGTERM, leave)
-    config = context.load_config()
+    config = context.load_config(os.environ)
     prompt_sets = context.prompt_sets(config)
-    check_secrets(config, os.environ)
     replicas = Replicas(config.routes)
     asyncio.run(replicas.start())
     with context.database_and_keeper(patience_seconds) as (database, keep_alive):

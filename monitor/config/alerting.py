@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from monitor.config.limits import MAX_RUNS
 from monitor.config.maintenance import Maintenance
@@ -287,12 +287,3 @@ class Alerting(StrictModel):
             receivers = [item for item in value["receivers"] if isinstance(item, Mapping) and "name" in item]
             return {**value, "routing": [{"receiver": item["name"]} for item in receivers]}
         return value
-
-    @field_validator("routing")
-    @classmethod
-    def _known_receivers(cls, routing: tuple[Routing, ...], info: ValidationInfo) -> tuple[Routing, ...]:
-        known = [receiver.name for receiver in info.data.get("receivers", ())]
-        for entry in routing:
-            if known and entry.receiver not in known:
-                raise ValueError(f"there is no receiver {entry.receiver!r}; there are: {', '.join(known)}")
-        return routing

@@ -1,18 +1,19 @@
 """Finds, reads and checks the two configuration files; every problem is told at once."""
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from monitor.config.alerting import Alerting, Routing, Rule
+from monitor.config.alerting import Alerting, Heartbeat
 from monitor.config.document import Document, Where, read_document, spelled
 from monitor.config.explain import explain
 from monitor.config.gates import Gates
-from monitor.config.maintenance import Maintenance
+from monitor.config.receivers import Receiver
+from monitor.config.references import unmatched, written_routes
 from monitor.config.retention import Retention
 from monitor.config.routes import Route, RoutesFile
 from monitor.config.secrets import Secret
@@ -21,6 +22,14 @@ from monitor.config.tokens import ApiToken
 from monitor.errors import ConfigError
 
 Model = TypeVar("Model", bound=BaseModel)
+Found = tuple[str, Where, Secret | Path]
+"""A secret or certificate file: the file that names it, and at which key."""
+
+_HOLDERS: Mapping[str, Mapping[str, type[BaseModel]]] = {
+    "routes.yaml": {"routes": Route, "api_tokens": ApiToken},
+    "alerting.yaml": {"receivers": Receiver, "heartbeat": Heartbeat},
+}
+"""The sections of each file that may name a secret."""
 
 # Settings that are mappings: a route's keys are laid over those of `defaults` instead of replacing them all.
 MERGED_BY_KEY = frozenset({"chat_template_kwargs", "extra_body", "headers", "identity", "stand_aside", "timeouts"})
@@ -55,33 +64,58 @@ def config_directory(option: str | None, environment: Mapping[str, str]) -> Path
     raise ConfigError(f"{named_by}: the configuration directory {directory} {reason}")
 
 
-def load_config(directory: Path, known_domains: Collection[str]) -> Config:
+def load_config(
+    directory: Path, known_domains: Collection[str], environment: Mapping[str, str] | None = None
+) -> Config:
     """The configuration in `directory`; `known_domains` are the prompt sets that come with Specwatch.
 
-    When routes.yaml names a prompt directory of its own, the files there are the known domains instead. Secrets are
-    not read: see `check_secrets`. Raises ConfigError with one line for each problem in either file.
+    When routes.yaml names a prompt directory of its own, the files there are the known domains instead. With an
+    `environment` every secret and certificate file is read once, too. Raises ConfigError with one line for each
+    problem in either file, and for each thing that could not be looked at before these are mended.
     """
-    routes_document, alerting_document = (read_document(directory / name) for name in ("routes.yaml", "alerting.yaml"))
-    routes = _load_routes(routes_document, directory, known_domains)
-    alerting = _validated(Alerting, alerting_document, alerting_document.data, {"directory": directory})
-    if routes is not None and alerting is not None:
-        _check_references(alerting_document, alerting, routes.routes)
+    documents = [read_document(directory / name) for name in ("routes.yaml", "alerting.yaml")]
+    routes_document, alerting_document = documents
+    routes_data, known = _with_defaults(routes_document, directory, known_domains)
+    context = {"directory": directory, "known_domains": known}
+    routes = _validated(RoutesFile, routes_document, routes_data, context)
+    alerting = _validated(Alerting, alerting_document, alerting_document.data, context)
+    unchecked = _check_references(alerting_document, routes_data)
+    if environment is not None:
+        found, unread = _secrets_of(_secret_holders(documents, (routes_data, alerting_document.data), context))
+        _check_secrets(found, environment, {document.file: document for document in documents})
+        unchecked += unread
     problems = [*routes_document.problems, *alerting_document.problems]
     if problems or routes is None or alerting is None:
-        raise ConfigError("\n".join(map(str, problems)))
+        raise ConfigError("\n".join([*map(str, problems), *(f"fix these first; {it}" for it in unchecked)]))
     return Config(directory, routes.routes, alerting, routes.prompts, routes.api_tokens, routes.gates, routes.retention)
 
 
 def check_secrets(config: Config, environment: Mapping[str, str]) -> None:
-    """Reads every secret and certificate file once; raises ConfigError with one line for each that cannot be had."""
-    problems: dict[Secret | Path, str] = {}
-    for file, where, secret in _secrets(config):
+    """As `load_config` with an environment, of a configuration that is loaded: its lines are no longer known."""
+    documents = {name: Document(name) for name in ("routes.yaml", "alerting.yaml")}
+    _check_secrets(_secrets(config), environment, documents)
+    problems = [problem for document in documents.values() for problem in document.problems]
+    if problems:
+        raise ConfigError("\n".join(map(str, problems)))
+
+
+def _check_secrets(secrets: Iterable[Found], environment: Mapping[str, str], documents: Mapping[str, Document]) -> None:
+    """Adds a problem for each secret that cannot be had, where it is first named."""
+    told = set[Secret | Path]()
+    for file, where, secret in secrets:
         try:
             _read_once(secret, environment)
         except ConfigError as error:
-            problems.setdefault(secret, f"{file}: {spelled(where)}: {error}")
-    if problems:
-        raise ConfigError("\n".join(problems.values()))
+            if secret not in told:
+                documents[file].problems.append(documents[file].problem(_written(where, documents[file]), str(error)))
+            told.add(secret)
+
+
+def _written(where: Where, document: Document) -> Where:
+    """Where the user wrote what a route may have from `defaults`."""
+    default = ("defaults", *where[2:])
+    inherited = where[0] == "routes" and where not in document.lines and default in document.lines
+    return default if inherited else where
 
 
 def _read_once(secret: Secret | Path, environment: Mapping[str, str]) -> None:
@@ -91,7 +125,7 @@ def _read_once(secret: Secret | Path, environment: Mapping[str, str]) -> None:
         raise ConfigError(f"{secret} cannot be read")
 
 
-def _secrets(config: Config) -> Iterator[tuple[str, Where, Secret | Path]]:
+def _secrets(config: Config) -> Iterator[Found]:
     for position, route in enumerate(config.routes):
         found = _walk(route, ("routes", position))
         yield from (("routes.yaml", where, value) for where, value in found)
@@ -114,16 +148,56 @@ def _walk(value: Any, where: Where) -> Iterator[tuple[Where, Secret | Path]]:
             yield from _walk(item, (*where, position))
 
 
-def _load_routes(document: Document, directory: Path, bundled: Collection[str]) -> RoutesFile | None:
-    if not isinstance(document.data, Mapping):
+def _secret_holders(
+    documents: list[Document], data: tuple[object, object], context: Mapping[str, Any]
+) -> Iterator[tuple[str, Where, BaseModel | None]]:
+    """Every part of both files that may name a secret; None in place of one with mistakes that hide what it names."""
+    for document, content in zip(documents, data, strict=True):
+        if not isinstance(content, Mapping):
+            yield document.file, (), None
+            continue
+        for section, model in _HOLDERS[document.file].items():
+            parts = content.get(section)
+            for position, part in enumerate(parts if isinstance(parts, list) else [] if parts is None else [parts]):
+                where = (section, position) if isinstance(parts, list) else (section,)
+                yield document.file, where, _without_mistakes(model, part, context)
+
+
+def _without_mistakes(model: type[BaseModel], part: object, context: Mapping[str, Any]) -> BaseModel | None:
+    """The part, without those of its keys that are wrong; None where it is nothing without them."""
+    try:
+        return model.model_validate(part, context=dict(context))
+    except ValidationError as error:
+        wrong = {details["loc"][0] for details in error.errors() if details["loc"]}
+    if not isinstance(part, Mapping) or not wrong & part.keys():
         return None
+    return _without_mistakes(model, {key: value for key, value in part.items() if key not in wrong}, context)
+
+
+def _secrets_of(holders: Iterable[tuple[str, Where, BaseModel | None]]) -> tuple[list[Found], list[str]]:
+    """The secrets that are named, and a sentence for each part of which they cannot be known."""
+    found, unread = list[Found](), list[str]()
+    for file, where, holder in holders:
+        if holder is None:
+            unread.append(f"the secrets of {': '.join(filter(None, (file, spelled(where))))} were not checked")
+        else:
+            found += [(file, place, secret) for place, secret in _walk(holder, where)]
+    return found, unread
+
+
+def _with_defaults(
+    document: Document, directory: Path, bundled: Collection[str]
+) -> tuple[Mapping[str, Any] | None, Collection[str]]:
+    """The content of routes.yaml with `defaults` laid under every route, and the domains there are."""
+    if not isinstance(document.data, Mapping):
+        return None, bundled
     known = _known_domains(document, directory, bundled)
     data = {**document.data}
     routes, defaults = data.get("routes"), data.get("defaults")
     if isinstance(routes, list):
         inherited = _inherited(defaults) | {"domains": sorted(known)}
         data["routes"] = [_merged(inherited, route) if isinstance(route, Mapping) else route for route in routes]
-    return _validated(RoutesFile, document, data, {"directory": directory, "known_domains": known})
+    return data, known
 
 
 def _known_domains(document: Document, directory: Path, bundled: Collection[str]) -> Collection[str]:
@@ -162,26 +236,10 @@ def _validated(model: type[Model], document: Document, data: object, context: Ma
         return None
 
 
-def _check_references(document: Document, alerting: Alerting, routes: tuple[Route, ...]) -> None:
-    selections: list[tuple[str, int, Rule | Routing | Maintenance]] = [
-        *(("rules", position, rule) for position, rule in enumerate(alerting.rules)),
-        *(("routing", position, entry) for position, entry in enumerate(alerting.routing)),
-        *(("maintenance", position, window) for position, window in enumerate(alerting.maintenance)),
-    ]
-    for section, position, selection in selections:
-        for key, message in _unmatched(selection, routes):
-            document.problems.append(document.problem((section, position, key), message))
-
-
-def _unmatched(selection: Rule | Routing | Maintenance, routes: tuple[Route, ...]) -> Iterator[tuple[str, str]]:
-    """A name that means nothing would silence a rule or a receiver without anyone noticing."""
-    names = [route.name for route in routes]
-    for name in selection.routes or ():
-        if name not in names:
-            yield "routes", f"there is no route {name!r}; there are: {', '.join(names)}"
-    domains = sorted({domain for route in routes for domain in route.domains})
-    for domain in selection.domains or () if isinstance(selection, Rule) else ():
-        if domain not in domains:
-            yield "domains", f"no route replays {domain!r}; there are: {', '.join(domains)}"
-    if not any(selection.match.items() <= route.labels.items() for route in routes):
-        yield "match", "no route has these labels"
+def _check_references(alerting: Document, routes: Mapping[str, Any] | None) -> list[str]:
+    """Adds a problem for each name that means nothing; or says that this cannot be known."""
+    written = written_routes((routes or {}).get("routes"))
+    if not written or not isinstance(alerting.data, Mapping):
+        return ["references between the files were not checked"]
+    unmatched(alerting, written)
+    return []

@@ -86,13 +86,6 @@ def test_a_heartbeat_has_a_secret_address_and_beats_every_minute() -> None:
     )
 
 
-def test_an_unknown_receiver_is_refused_with_those_there_are() -> None:
-    assert refusal(routing=[{"receiver": "pager"}]) == (
-        ("routing",),
-        "there is no receiver 'pager'; there are: log, hook",
-    )
-
-
 @pytest.mark.parametrize(
     ("key", "items"), [("rules", RULES * 2), ("receivers", [{"name": "acceptance-drop", "log": {}}] * 2)]
 )

@@ -1,5 +1,6 @@
 """Both files together: what is found, what is merged, and what each mistake is answered with."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +17,7 @@ routes:
   - name: chat-prod
     replicas: [http://vllm-0:8000]
 """
+UNCHECKED = "fix these first; references between the files were not checked"
 ALERTING = """\
 rules:
   - {name: acceptance-drop, drop: 15%}
@@ -38,9 +40,10 @@ class Directory:
     def load(self) -> Config:
         return load_config(self.path, DOMAINS)
 
-    def problems(self) -> list[str]:
+    def problems(self, environment: Mapping[str, str] | None = None) -> list[str]:
+        """Of the secrets, too, with an environment."""
         with pytest.raises(ConfigError) as caught:
-            self.load()
+            load_config(self.path, DOMAINS, environment)
         return str(caught.value).splitlines()
 
 
@@ -202,7 +205,7 @@ routing:
         "routes.yaml:7: routes[0].thinking: 'maybe' is not true or false",
         "routes.yaml:8: routes[0].labels: has no value; give one or leave the key out",
         "alerting.yaml:2: rules[0].drop: 15 is not between 0% and 100%; did you mean 15%?",
-        "alerting.yaml:5: routing: there is no receiver 'pager'; there are: log",
+        "alerting.yaml:6: routing[0].receiver: there is no receiver 'pager'; there are: log",
     ]
 
 
@@ -337,8 +340,9 @@ def test_a_key_given_twice_does_not_hide_the_other_problems(directory: Directory
 
 def test_an_alias_that_holds_itself_is_refused(directory: Directory) -> None:
     directory.write("routes.yaml", "routes: &all [*all]\n")
-    (problem,) = directory.problems()
+    problem, unchecked = directory.problems()
     assert problem.startswith("routes.yaml: not valid YAML: ")
+    assert unchecked == UNCHECKED
 
 
 def test_anchors_and_merge_keys_may_share_values(directory: Directory) -> None:
@@ -356,12 +360,12 @@ routes:
 
 def test_text_that_is_not_utf_8_is_refused(directory: Directory) -> None:
     (directory.path / "routes.yaml").write_bytes(b"routes: \xff\n")
-    assert directory.problems() == ["routes.yaml: is not text in UTF-8"]
+    assert directory.problems() == ["routes.yaml: is not text in UTF-8", UNCHECKED]
 
 
 def test_a_control_character_is_told_with_its_line(directory: Directory) -> None:
     (directory.path / "routes.yaml").write_text("routes:\n  - name: 'a\x01'\n")
-    assert directory.problems() == [r"routes.yaml:2: not valid YAML: character '\x01' is not allowed"]
+    assert directory.problems() == [r"routes.yaml:2: not valid YAML: character '\x01' is not allowed", UNCHECKED]
 
 
 def test_missing_files_are_told_with_the_place_and_the_way_to_set_it(tmp_path: Path) -> None:
@@ -372,13 +376,17 @@ def test_missing_files_are_told_with_the_place_and_the_way_to_set_it(tmp_path: P
     assert str(caught.value).splitlines() == [
         f"routes.yaml: not found in {tmp_path}; {way}",
         f"alerting.yaml: not found in {tmp_path} (alerting.yml is there: rename it); {way}",
+        UNCHECKED,
     ]
 
 
 def test_a_directory_in_place_of_a_file_is_told(directory: Directory) -> None:
     (directory.path / "routes.yaml").unlink()
     (directory.path / "routes.yaml").mkdir()
-    assert directory.problems() == [f"routes.yaml: cannot be read in {directory.path}: Is a directory"]
+    assert directory.problems() == [
+        f"routes.yaml: cannot be read in {directory.path}: Is a directory",
+        UNCHECKED,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -468,18 +476,72 @@ routes:
     directory.write(
         "alerting.yaml", ALERTING.replace("log: {}", "webhook: {url: {env: HOOK}, headers: {X-Team: hello}}")
     )
-    config = directory.load()
-    with pytest.raises(ConfigError) as caught:
-        check_secrets(config, {"B_KEY": "hunter2"})
     path = directory.path
-    assert str(caught.value).splitlines() == [
-        "routes.yaml: routes[0].headers.X-Token: environment variable TOKEN is not set; set it, or set TOKEN_FILE to "
+    assert directory.problems({"B_KEY": "hunter2"}) == [
+        "routes.yaml:1: defaults.headers.X-Token: environment variable TOKEN is not set; set it, or set TOKEN_FILE to "
         "the path of a file",
-        f"routes.yaml: routes[0].ca_file: {path / 'ca.pem'} cannot be read",
-        f"routes.yaml: routes[0].api_key: secret file {path / 'key'} cannot be read: No such file or directory",
-        "alerting.yaml: receivers[0].webhook.url: environment variable HOOK is not set; set it, or set HOOK_FILE to "
+        f"routes.yaml:3: routes[0].ca_file: {path / 'ca.pem'} cannot be read",
+        f"routes.yaml:3: routes[0].api_key: secret file {path / 'key'} cannot be read: No such file or directory",
+        "alerting.yaml:4: receivers[0].webhook.url: environment variable HOOK is not set; set it, or set HOOK_FILE to "
         "the path of a file",
     ]
+
+
+def test_mistakes_of_every_stage_are_told_at_once(directory: Directory) -> None:
+    directory.write("routes.yaml", f"{ROUTES}    every: 40 minutes\n    api_key: {{env: VLLM_KEY}}\n")
+    directory.write(
+        "alerting.yaml",
+        """\
+rules:
+  - {name: drop, drop: 15}
+  - {name: nowhere, drop: 15%, routes: [nope], domains: [codng]}
+receivers:
+  - {name: hook, webhook: {url: {env: NOPE}, retries: 3}}
+routing:
+  - {receiver: hok, severty: [page]}
+""",
+    )
+    told = [problem.split(";")[0].split(" (did")[0] for problem in directory.problems({})]
+    assert told == [
+        "routes.yaml:4: routes[0].every: '40 minutes' is not a duration",
+        "routes.yaml:5: routes[0].api_key: environment variable VLLM_KEY is not set",
+        "alerting.yaml:2: rules[0].drop: 15 is not between 0% and 100%",
+        "alerting.yaml:5: receivers[0].webhook.retries: unknown key",
+        "alerting.yaml:7: routing[0].severty: unknown key",
+        "alerting.yaml:3: rules[1].routes: there is no route 'nope'",
+        "alerting.yaml:3: rules[1].domains: no route replays 'codng'",
+        "alerting.yaml:7: routing[0].receiver: there is no receiver 'hok'",
+        "fix these first",
+    ]
+    assert directory.problems({})[-1] == "fix these first; the secrets of alerting.yaml: receivers[0] were not checked"
+
+
+def test_what_cannot_be_read_is_no_reason_to_doubt_what_can(directory: Directory) -> None:
+    """A domain, a name or labels with a mistake may be any: nothing is refused for want of them."""
+    directory.write("routes.yaml", f"{ROUTES}    domains: coding\n    labels: [gold]\n")
+    directory.write("alerting.yaml", ALERTING.replace("15%", "15%, domains: [sports], match: {tier: gold}"))
+    assert [problem.split(": ")[1] for problem in directory.problems({})] == ["routes[0].domains", "routes[0].labels"]
+
+
+def test_secrets_are_checked_beside_a_file_that_cannot_be_read(directory: Directory) -> None:
+    directory.write("routes.yaml", f"{ROUTES}    api_key: {{env: VLLM_KEY}}\n")
+    directory.write("alerting.yaml", "rules: [\n")
+    assert [problem.split(": ")[-1].split(";")[-1].strip() for problem in directory.problems({})] == [
+        "set it, or set VLLM_KEY_FILE to the path of a file",
+        "expected the node content, but found '<stream end>'",
+        "references between the files were not checked",
+        "the secrets of alerting.yaml were not checked",
+    ]
+
+
+def test_secrets_of_a_loaded_configuration_are_told_without_a_line(directory: Directory) -> None:
+    directory.write("routes.yaml", f"{ROUTES}    api_key: {{env: VLLM_KEY}}\n")
+    with pytest.raises(ConfigError) as caught:
+        check_secrets(directory.load(), {})
+    assert str(caught.value) == (
+        "routes.yaml: routes[0].api_key: environment variable VLLM_KEY is not set; set it, or set VLLM_KEY_FILE to the "
+        "path of a file"
+    )
 
 
 def test_secrets_that_can_all_be_had_pass(directory: Directory) -> None:
