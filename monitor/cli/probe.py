@@ -40,7 +40,7 @@ def probe(context: Context, /, *, format_: str, **given: Any) -> None:
 
 
 def _replayed(options: ProbeOptions, sets: Sequence[PromptSet]) -> list[Run]:
-    """The runs of all domains one after the other, with progress on stderr; a replica that is gone ends it early."""
+    """The runs of all domains one after the other, with progress on stderr; one that does not serve ends it early."""
     import asyncio
 
     from monitor.cli.progress import shown_progress
@@ -53,7 +53,7 @@ def _replayed(options: ProbeOptions, sets: Sequence[PromptSet]) -> list[Run]:
 async def _replay_all(options: ProbeOptions, sets: Sequence[PromptSet], progress: Progress) -> list[Run]:
     from monitor.core.judge import MIN_SHARED_PROMPTS
     from monitor.core.records import Run
-    from monitor.engines.failures import GONE
+    from monitor.engines.failures import GONE, NOT_SERVING
     from monitor.engines.vllm import VllmEngine
     from monitor.probing.recognise import engine_at
     from monitor.probing.replay import replay
@@ -79,9 +79,10 @@ async def _replay_all(options: ProbeOptions, sets: Sequence[PromptSet], progress
         )
         assert isinstance(run, Run)  # without max_waiting nobody stands aside
         runs.append(run)
-        if run.invalid_reason in GONE:
+        served = any(sample.valid for sample in run.samples)
+        if run.invalid_reason in (GONE if served else NOT_SERVING):
             break
-        progress.part_done(prompt_set.domain)
+        progress.part_done(prompt_set.domain, measured=served)
     return runs
 
 

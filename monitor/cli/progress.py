@@ -40,9 +40,9 @@ class Progress:
         """Of a sweep."""
         self.part_done(f"concurrency {concurrency}")
 
-    def part_done(self, part: str) -> None:
+    def part_done(self, part: str, *, measured: bool = True) -> None:
         if self._bar is None:
-            click.echo(f"{part} is measured: {self._so_far()}", err=True)
+            click.echo(f"{part} {'is' if measured else 'cannot be'} measured: {self._so_far()}", err=True)
 
     def _so_far(self) -> str:
         """The time left as if all took what those so far took, which for a sweep's larger batches is too much."""

@@ -51,6 +51,8 @@ GONE = frozenset(
     }
 )
 """Reasons after which no other prompt can succeed either."""
+NOT_SERVING = GONE | {"server_error", "bad_request"}
+"""Reasons after which, when each prompt of a whole domain met them, no other domain can be measured either."""
 
 
 def failure(reason: str, url: str, what: str) -> TargetError:

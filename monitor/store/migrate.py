@@ -57,10 +57,11 @@ def require_current(database: Database) -> None:
     """Raises StoreError unless the schema is exactly this program's: for commands that only read."""
     found = status(database)
     _refuse_newer(found)
+    if found.current is None:
+        raise StoreError("nothing is recorded here yet: start 'specwatch serve', which begins to measure")
     if not found.up_to_date:
         raise StoreError(
-            f"the schema is at {found.current or 'nothing'}, this Specwatch needs {found.head}: "
-            "run 'specwatch db upgrade'"
+            f"the schema is at {found.current}, this Specwatch needs {found.head}: run 'specwatch db upgrade'"
         )
 
 

@@ -107,13 +107,22 @@ def test_a_schema_made_by_a_newer_program_is_refused_and_left_alone(database: Da
     assert migrate.status(database).current == "9999"
 
 
-def test_a_command_that_only_reads_asks_for_the_upgrade_instead_of_making_it(
-    new_database: Callable[[], Database], database: Database
-) -> None:
+def test_a_command_that_only_reads_asks_for_the_upgrade_instead_of_making_it(database: Database) -> None:
     migrate.require_current(database)
+    set_revision(database, "0001")
     with pytest.raises(StoreError) as error:
-        migrate.require_current(new_database())
-    assert str(error.value) == (f"the schema is at nothing, this Specwatch needs {HEAD}: run 'specwatch db upgrade'")
+        migrate.require_current(database)
+    assert str(error.value) == f"the schema is at 0001, this Specwatch needs {HEAD}: run 'specwatch db upgrade'"
+
+
+def test_where_nothing_was_ever_recorded_a_command_that_reads_says_how_to_begin(
+    new_database: Callable[[], Database],
+) -> None:
+    empty = new_database()
+    with pytest.raises(StoreError) as error:
+        migrate.require_current(empty)
+    assert str(error.value) == "nothing is recorded here yet: start 'specwatch serve', which begins to measure"
+    assert tables(empty) == set()
 
 
 def test_every_migration_but_the_first_builds_on_the_one_before(database: Database) -> None:

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import re
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -116,6 +118,47 @@ def test_nothing_measured_exits_with_13_and_one_message():
     assert isinstance(result.exception, TargetError)
     assert (result.exception.exit_code, result.exception.reason) == (13, "unreachable")
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("has_models", [False, True])
+def test_a_server_that_answers_no_prompt_of_a_domain_is_not_asked_those_of_the_next(has_models):
+    """Whether what it is cannot be read, or only its prompts are refused."""
+    asked = list[str]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            found = has_models and self.path == "/v1/models"
+            body = b'{"object": "list", "data": [{"id": "m", "object": "model"}]}' if found else b""
+            self._answer(200 if found else 404 if has_models else 501, body)
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append(self.path)
+            self._answer(501, b"")
+
+        def _answer(self, status, body):
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        result = probe(
+            url, "--engine", "openai", "--prompts", "2", "--max-tokens", "8", "--domain", "math", "--domain", "coding"
+        )
+        server.shutdown()
+        thread.join()
+    assert isinstance(result.exception, TargetError)
+    assert result.exception.reason == "server_error"
+    assert "answered 501" in str(result.exception)
+    assert result.stderr == ""
+    assert asked == ["/v1/chat/completions"] * (2 * 2 if has_models else 0)  # two prompts, each tried twice
 
 
 def test_figures_are_shown_also_when_they_cannot_be_kept(url):

@@ -25,3 +25,12 @@ def test_a_probe_has_a_line_for_each_domain_that_is_done(capsys):
         progress.sample_done(None)
     progress.part_done("math")
     assert capsys.readouterr().err == "math is measured: 24 of 48 prompts in 6s, at most about 6s left\n"
+
+
+def test_a_domain_of_which_no_prompt_was_valid_is_not_said_to_be_measured(capsys):
+    now = iter([0.0, 6.0])
+    progress = Progress(2, "prompts", monotonic=lambda: next(now))
+    for _ in range(2):
+        progress.sample_done(None)
+    progress.part_done("math", measured=False)
+    assert capsys.readouterr().err == "math cannot be measured: 2 of 2 prompts in 6s\n"
