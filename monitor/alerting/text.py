@@ -138,7 +138,7 @@ def _gathered_lines(document: Mapping[str, Any]) -> list[str]:
     others = {name: fall for name, fall in document["other_changes"].items() if name not in joined}
     unmeasured = [name for name in document["unmeasured_domains"] if name not in joined]
     steps = [
-        f"specwatch explain {document['route']}",
+        f"specwatch explain --incident {document['incident_id']}",
         f"specwatch history {document['route']} --since 24h",
     ]
     if document["last_bump"] is not None:

@@ -16,7 +16,7 @@ from monitor.core.judge import TRIP_P
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlalchemy import Connection
 
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 
 MOVERS = 10
 """Prompts shown, those that fell most; JSON has all."""
+BROKE = ("opened", "updated", "reopened")
+"""Transitions with the verdict that broke a domain; a reminder has a later one, an end what healed it."""
 
 
 @click.command()
 @click.argument("subject", metavar="[VERDICT_ID | ROUTE]", required=False)
 @click.option("--run", "run_id", type=RECORD_ID, help="The verdict that says most of this run.")
 @click.option(
-    "--incident", "incident_id", type=RECORD_ID, help="The verdict behind the incident's newest message of what broke."
+    "--incident", "incident_id", type=RECORD_ID, help="The verdict behind each domain broken in it, the worst first."
 )
 @document_format_option
 @click.pass_obj
@@ -40,7 +42,8 @@ def explain(context: Context, subject: str | None, run_id: int | None, incident_
 
     Shows the statistic, its lines, both identities, the prompts that fell most, the causes that evidence points to, and
     whether the stored samples give the same verdict again. VERDICT_ID is in 'specwatch run show' and in the JSON of
-    incidents; with ROUTE, the newest verdict of each of its domains.
+    incidents; with ROUTE, the newest verdict of each of its domains. Of an incident that is over, each domain that was
+    broken. Of several, the prompts are left out.
     """
     if sum(given is not None for given in (subject, run_id, incident_id)) != 1:
         raise click.UsageError("name one: VERDICT_ID, ROUTE, --run ID or --incident ID")
@@ -52,11 +55,20 @@ def explain(context: Context, subject: str | None, run_id: int | None, incident_
         documents = [explained(connection, stored, routes.get(stored.route)) for stored in found]
     whole_route = subject is not None and not subject.isdecimal()
     if format_ == "json":
-        click.echo(json.dumps(documents if whole_route else documents[0], ensure_ascii=False, indent=2))
+        first = {**documents[0], "other_domains": documents[1:]} if incident_id is not None else documents[0]
+        click.echo(json.dumps(documents if whole_route else first, ensure_ascii=False, indent=2))
         return
+    if len(documents) > 1 and incident_id is not None:
+        click.echo(_heading(incident_id, documents))
     for number, document in enumerate(documents):
         click.echo("\n" if number else "", nl=False)
-        _print(document, prompts=not whole_route)
+        _print(document, prompts=not whole_route and len(documents) == 1)
+
+
+def _heading(incident_id: int, documents: Sequence[Mapping[str, Any]]) -> str:
+    names = ", ".join(document["domain"] for document in documents)
+    see = f"the prompts of one: 'specwatch explain {documents[0]['verdict']['id']}'"
+    return f"incident {incident_id}: {len(documents)} domains, the worst first: {names}; {see}\n"
 
 
 def _verdicts(
@@ -69,8 +81,8 @@ def _verdicts(
         ids = [verdicts.verdict_of_run(connection, run_id)]
         nothing = f"no verdict on run {run_id}; see 'specwatch run show {run_id}'"
     elif incident_id is not None:
-        ids = [_of_incident(connection, incident_id)]
-        nothing = f"no verdict behind incident {incident_id}; see 'specwatch incidents'"
+        ids = _of_incident(connection, incident_id)
+        nothing = f"no verdict on a run is behind incident {incident_id}; see 'specwatch incidents {incident_id}'"
     elif subject is not None and subject.isdecimal():
         ids = [RECORD_ID.convert(subject, None, None)]
         nothing = f"there is no verdict {subject}; 'specwatch run show ID' has those of a run"
@@ -84,15 +96,23 @@ def _verdicts(
     yield from found
 
 
-def _of_incident(connection: Connection, incident_id: int) -> int | None:
-    """Behind the newest message of what broke; that it is well again needs no explanation."""
-    from monitor.store.incidents import get_incident
+def _of_incident(connection: Connection, incident_id: int) -> list[int | None]:
+    """Behind the newest message of each domain that is broken, of an incident that is over that was; the worst first.
+
+    Raises UsageError when there is no such incident.
+    """
+    from monitor.alerting.text import worst_first
+    from monitor.store.incidents import get_incident, is_broken
     from monitor.store.verdicts import verdict_of_run
 
-    incident = get_incident(connection, incident_id) or {"events": []}
-    broke = [event for event in incident["events"] if event["transition"] != "resolved"]
-    told = [event for event in broke if event.get("verdict") and event["verdict"]["run_ids"]]
-    return verdict_of_run(connection, told[-1]["verdict"]["run_ids"][-1], told[-1]["rule"]) if told else None
+    incident = get_incident(connection, incident_id)
+    if incident is None:
+        raise UsageError(f"there is no incident {incident_id}; see 'specwatch incidents'")
+    broke = [event for event in incident["events"] if event["transition"] in BROKE]
+    told = {event["domain"]: event for event in broke if event.get("verdict") and event["verdict"]["run_ids"]}
+    broken = [name for name in told if is_broken(incident, name)] or list(told)
+    events = [told[name] for name in worst_first(incident["domains"], broken)]
+    return [verdict_of_run(connection, event["verdict"]["run_ids"][-1], event["rule"]) for event in events]
 
 
 def _print(document: Mapping[str, Any], *, prompts: bool) -> None:

@@ -13,9 +13,12 @@ from click.testing import CliRunner
 
 from monitor.cli import cli
 from monitor.core.organic import Organic
+from monitor.core.records import Reason
+from monitor.service.jobs import ProbeJob
 from monitor.store.incidents import get_incident
 from monitor.store.organic import store_organic
 from tests.factories import IDENTITY, REPLICA, ROUTE, make_alerting, make_config, make_run
+from tests.integration.test_gathering import Several, told_of_coding
 from tests.integration.test_recording import DROPPED, WELL, Story
 
 if TYPE_CHECKING:
@@ -101,6 +104,36 @@ def test_an_incident_that_is_over_is_explained_by_what_broke(story: Story) -> No
     story.run()
     assert [transition.value for _, transition in story.run().transitions] == ["resolved"]
     assert explained(story, "--incident", str(incident_id))["verdict"]["outcome"] == "confirmed"
+
+
+def test_of_an_incident_each_broken_domain_is_explained_the_worst_first(database: Database) -> None:
+    several = told_of_coding(Several(database), 1.6)
+    several.breaks("math", timedelta(minutes=1))
+    found = explained(several, "--incident", "1")
+    others = found["other_domains"]
+    assert [found["domain"], *(one["domain"] for one in others)] == ["coding", "math"]
+    assert [found["verdict"]["outcome"], *(one["verdict"]["outcome"] for one in others)] == ["confirmed"] * 2
+    result = asked(several, "--incident", "1").stdout
+    first, second = found["verdict"]["id"], others[0]["verdict"]["id"]
+    assert result.startswith(
+        f"incident 1: 2 domains, the worst first: coding, math; the prompts of one: 'specwatch explain {first}'\n"
+    )
+    headings = [f"verdict {first} of chat-prod · coding: confirmed", f"verdict {second} of chat-prod · math: confirmed"]
+    assert [line for line in result.splitlines() if line.startswith("verdict ")] == headings
+    assert "prompts that fell most" not in result
+    assert "prompts that fell most" in asked(several, str(first)).stdout
+
+
+def test_of_an_open_incident_the_domains_that_have_left_are_not_explained(database: Database) -> None:
+    several = told_of_coding(Several(database), 1.6)
+    several.breaks("math", timedelta(minutes=1))
+    for minutes in (10, 20, 30):
+        job = ProbeJob(f"well {minutes}", ROUTE, "coding", "", Reason.SCHEDULED)
+        several.at(timedelta(minutes=minutes), job, WELL)
+    assert several.get_incident(1)["domains"]["coding"]["left_at"] is not None
+    found = explained(several, "--incident", "1")
+    assert (found["domain"], found["other_domains"]) == ("math", [])
+    assert asked(several, "--incident", "1").stdout.startswith("verdict ")
 
 
 def test_the_prompts_that_fell_most_come_first(story: Story) -> None:
@@ -241,7 +274,7 @@ def test_a_run_that_held_has_no_cause_to_be_looked_for(story: Story) -> None:
         (("7", "--run", "1"), "name one: VERDICT_ID, ROUTE, --run ID or --incident ID"),
         (("99999",), "there is no verdict 99999"),
         (("--run", "99999"), "no verdict on run 99999"),
-        (("--incident", "99999"), "no verdict behind incident 99999"),
+        (("--incident", "99999"), "there is no incident 99999; see 'specwatch incidents'"),
         (("nowhere",), "there is no route nowhere"),
     ],
 )

@@ -234,7 +234,7 @@ def test_domains_that_joined_together_are_told_in_one_message_with_their_worst_f
         "             http://vllm-0:8000\n"
         "  others     coding -23.0%, rag -1.0%\n"
         "  next       specwatch incidents 12\n"
-        "             specwatch explain chat-prod\n"
+        "             specwatch explain --incident 12\n"
         "             specwatch history chat-prod --since 24h\n"
         "             if the change above is yours: roll it back, or approve a new baseline\n"
         "  runbook    https://wiki.example.com/specwatch"
