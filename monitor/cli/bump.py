@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.output import Column, emit, format_option, local_time, time_column
-from monitor.cli.parameters import by_option, words
+from monitor.cli.parameters import as_link, by_option, words
 from monitor.core.bumps import WINDOW, Announced
 from monitor.core.format import NOTHING, change
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--engine-version", callback=words, help="The version of the engine, as the server says it.")
 @click.option("--note", "--why", callback=words, help="What is changed, and why; told with the verdict.")
 @by_option
-@click.option("--link", metavar="URL", callback=words, help="The pipeline or change request.")
+@click.option("--link", metavar="URL", callback=as_link, help="The pipeline or change request.")
 @click.option("--key", callback=words, help="A repeat with the same key announces nothing new.  [default: --link]")
 @click.pass_obj
 def bump(

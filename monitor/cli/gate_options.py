@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.gate_report import FORMATS
-from monitor.cli.parameters import engine_option, server_url, words
+from monitor.cli.parameters import as_link, engine_option, server_url, words
 from monitor.config.limits import MAX_CONCURRENCY, MAX_SPEEDUP, MAX_TOKENS
 from monitor.config.units import parse_duration, parse_lossless, parse_ratio
 from monitor.core.gate import METRICS, REFERENCES
@@ -203,7 +203,7 @@ OPTIONS: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
         help="On a pass announce the bump of ROUTE, and propose the candidate's runs as its next baselines.",
     ),
     click.option("--by", metavar="NAME", callback=words, help="With --promote: who is doing this."),
-    click.option("--link", metavar="URL", callback=words, help="With --promote: the pipeline or change request."),
+    click.option("--link", metavar="URL", callback=as_link, help="With --promote: the pipeline or change request."),
     click.option(
         "--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True, help="How to print."
     ),

@@ -22,6 +22,17 @@ def words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> st
     return said
 
 
+def as_link(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A URL for people to follow; refused with credentials in it."""
+    from monitor.config.strict import web_link
+
+    said = words(ctx, param, value)
+    try:
+        return said and web_link(said)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 by_option = click.option("--by", metavar="NAME", required=True, callback=words, help="Who is doing this.")
 
 

@@ -159,6 +159,8 @@ def sweep(
         raise click.UsageError("--model and --speculative-config are given together")
     if for_route is not None and (not save or route is not None):
         raise click.UsageError("--for ROUTE goes with --save and servers that are named or started here")
+    if for_route is not None and (known := context.configured()) and for_route not in known:
+        raise click.UsageError(f"--for: there is no route {for_route!r}; there are: {', '.join(known)}")
     if engine != "auto" and plain is None:
         raise click.UsageError("--engine is for --plain and --speculative: a route names its own, --model starts vLLM")
     if route is not None:

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from monitor.config.limits import MAX_SPEEDUP
 from monitor.config.replicas import replica_url
-from monitor.config.strict import Line, Names, StrictModel, Switch, Text
+from monitor.config.strict import Line, Link, Names, Number, StrictModel, Switch, Text
 from monitor.config.units import Duration, Lossless, Ratio
 from monitor.core.gate import MAX_DROP, REFERENCES
 from monitor.core.promotion import Promotion
@@ -36,11 +36,11 @@ class GateRequest(StrictModel):
     min_prompts: Count = FEWEST_PROMPTS
     timeout: Duration = timedelta(minutes=15)
     plain: Annotated[Text, AfterValidator(replica_url)] | None = None
-    min_speedup: Annotated[float, Field(gt=0, le=MAX_SPEEDUP)] | None = None
+    min_speedup: Annotated[Number, Field(gt=0, le=MAX_SPEEDUP)] | None = None
     require_lossless: Lossless | None = None
     promote: Switch = False
     by: Line | None = None
-    link: Line | None = None
+    link: Link | None = None
 
     @model_validator(mode="after")
     def _enough_prompts(self) -> Self:

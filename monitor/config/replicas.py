@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from monitor.config.secrets import from_directory
-from monitor.config.strict import StrictModel, Text, at_least_one
+from monitor.config.strict import LONGEST_URL, StrictModel, Text, at_least_one
 from monitor.core.address import shown_url
 
 _BEYOND_THE_ROOT = re.compile(r"/(v1|metrics|health|version)(/.*)?$")
@@ -32,6 +32,8 @@ def replica_url(url: str) -> str:
     shown = shown_url(url)
     if url != url.strip() or any(character.isspace() for character in url):
         raise ValueError(f"{shown!r} has white space in it")
+    if len(url) > LONGEST_URL:
+        raise ValueError(f"a URL of {len(url)} characters is refused; {LONGEST_URL} are allowed")
     try:
         parts = urlsplit(url)
         port = parts.port

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*", re.ASCII)
+LONGEST_URL = 2_000
 
 
 class StrictModel(BaseModel):
@@ -53,6 +55,8 @@ def at_least_one(items: tuple[Any, ...]) -> tuple[Any, ...]:
 def _told(text: str) -> str:
     if not text.strip():
         raise ValueError("is empty")
+    if "\0" in text:
+        raise ValueError("has a NUL character in it")
     return text
 
 
@@ -63,8 +67,24 @@ def _one_line(text: str) -> str:
     return said
 
 
+def web_link(url: str) -> str:
+    """The URL itself, for people to follow. Raises ValueError for what is none of HTTP, or has credentials in it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # its text repeats a part of the URL
+        raise ValueError("is not a URL; write for example https://ci.example.com/42") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or any(letter.isspace() for letter in url):
+        raise ValueError("is not a link; write for example https://ci.example.com/42")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("has a user or password in it, which would be shown to everybody; leave it out")
+    if len(url) > LONGEST_URL:
+        raise ValueError(f"is longer than {LONGEST_URL} characters")
+    return url
+
+
 Text = Annotated[StrictStr, AfterValidator(_told)]
 Line = Annotated[Text, AfterValidator(_one_line)]
+Link = Annotated[Line, AfterValidator(web_link)]
 Name = Annotated[StrictStr, AfterValidator(plain_name)]
 Names = Annotated[tuple[Text, ...], AfterValidator(at_least_one), AfterValidator(_unique)]
 Labels = Annotated[Mapping[StrictStr, StrictStr], AfterValidator(_labels)]

@@ -55,9 +55,9 @@ def parse_ratio(value: object) -> float:
         ratio = Decimal(text[:-1]) / 100 if text.endswith("%") else Decimal(text)
     except InvalidOperation:
         ratio = Decimal("NaN")
-    if not ratio.is_finite():
+    if not ratio.is_finite() or not text.isascii():
         raise ValueError(f"{value!r} is not a share; write for example 15% or 0.15")
-    if not 0 < ratio < 1:
+    if not 0 < float(ratio) < 1:
         hint = f"; did you mean {value}%?" if "%" not in text and 1 <= ratio < 100 else ""
         raise ValueError(f"{value!r} is not between 0% and 100%{hint}")
     return float(ratio)

@@ -248,7 +248,11 @@ def retry_dead(connection: Connection, receiver: str, now: datetime) -> int:
         or_(later.c.state == "sent", later.c.lease_until.is_not(None)),
     )
     is_open = exists().where(incidents.c.id == deliveries.c.incident_id, incidents.c.resolved_at.is_(None))
-    last = select(func.max(deliveries.c.id)).where(dead).scalar_subquery()
+    followed = select(func.max(deliveries.c.id)).where(
+        deliveries.c.receiver == receiver, deliveries.c.state.in_(("pending", "sent"))
+    )
+    newest = func.coalesce(followed.scalar_subquery(), 0)
+    last = select(func.max(deliveries.c.id)).where(dead, deliveries.c.id > newest).scalar_subquery()
     again = update(deliveries).where(dead, ~overtaken, or_(is_open, deliveries.c.id == last))
     return len(
         connection.execute(again.values(state="pending", attempts=0, due_at=now).returning(deliveries.c.id)).all()

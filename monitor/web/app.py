@@ -86,7 +86,7 @@ def build_app(
 
 def _incident(database: Database, number: int) -> dict[str, Any] | None:
     with database.transaction() as connection:
-        return get_incident(connection, number)
+        return get_incident(connection, number) if number < 2**63 else None
 
 
 def _snapshot(database: Database) -> Snapshot:

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from monitor.config.strict import Line, StrictModel
+from monitor.config.strict import Line, Link, StrictModel
 from monitor.core.bumps import Announced
 from monitor.errors import StoreError
 from monitor.store.bumps import list_bumps
-from monitor.web.tokens import authorised, problem
+from monitor.web.tokens import asked_route, authorised, problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ class BumpRequest(StrictModel):
     engine_version: Line | None = None
     note: Line | None = None
     by: Line | None = None
-    link: Line | None = None
+    link: Link | None = None
     key: Line | None = None
 
 
@@ -75,7 +75,7 @@ def bump_api(
         return JSONResponse(body, status_code=200 if queued is None else 201)
 
     async def get(request: Request) -> Response:
-        route = request.query_params.get("route")
+        route = asked_route(request)
         try:
             found = await asyncio.to_thread(_list, database, route)
         except StoreError as error:

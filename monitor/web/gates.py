@@ -15,7 +15,7 @@ from monitor.core.gate_status import OPEN
 from monitor.errors import RefusedError, StoreError, UsageError
 from monitor.store import gate_requests
 from monitor.store.gates import get_gate, list_gates
-from monitor.web.tokens import authorised, lacking, problem
+from monitor.web.tokens import asked_route, authorised, lacking, problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +59,7 @@ def gate_api(database: Database, tokens: Sequence[ApiToken], ask: Ask, now: Call
         if not limit.isdecimal() or not 1 <= int(limit[:9]) <= MOST_LISTED:
             return problem(400, f"limit {limit!r} is not a whole number from 1 to {MOST_LISTED}")
         try:
-            found = await asyncio.to_thread(_list, database, request.query_params.get("route"), int(limit))
+            found = await asyncio.to_thread(_list, database, asked_route(request), int(limit))
         except StoreError as error:
             return problem(503, str(error))
         return JSONResponse({"gates": found})

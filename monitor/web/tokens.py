@@ -47,6 +47,12 @@ def lacking(token: ApiToken, scope: Scope) -> JSONResponse:
     return problem(403, f"token {token.name} lacks the scope {scope}, it has {has}; add it under api_tokens")
 
 
+def asked_route(request: Request) -> str | None:
+    """The route that a listing is asked for; NUL, which Postgres has no text with, is replaced: no route has either."""
+    name = request.query_params.get("route")
+    return None if name is None else name.replace("\0", "\ufffd")
+
+
 def problem(status: int, error: str, **headers: str) -> JSONResponse:
     """An answer that says what is wrong and what to do."""
     return JSONResponse({"error": error}, status_code=status, headers=headers)

@@ -80,6 +80,7 @@ async def test_bumps_are_listed_by_route_for_anybody(client: httpx.AsyncClient) 
     [bump] = (await client.get(PATH, params={"route": ROUTE})).json()["bumps"]
     assert (bump["route"], bump["state"], bump["announcement"]["key"]) == (ROUTE, "probing", "1")
     assert (await client.get(PATH)).json()["bumps"] == [bump]
+    assert (await client.get(PATH, params={"route": "\0"})).status_code == 404
     missing = await client.get(PATH, params={"route": "chut"})
     assert (missing.status_code, missing.json()) == (404, {"error": f"there is no route 'chut'; there are: {ROUTE}"})
 
@@ -131,7 +132,7 @@ async def test_a_secret_that_cannot_be_had_fits_nobody(database: Database, monke
         (b'{"route": "chat-prod", "target": "x"}', 400, "target: is not known"),
         (b'{"route": "chat-prod", "model": 3}', 400, "model: is not a text"),
         (b'{"route": "chat-prod", "model": " "}', 400, "model: is empty"),
-        (b'{"route": "chat-prod", "model": "a\\u0000b"}', 400, "model: has a character that cannot be printed"),
+        (b'{"route": "chat-prod", "model": "a\\u0001b"}', 400, "model: has a character that cannot be printed"),
         (b'{"route": "chut"}', 404, "there is no route 'chut'; there are: "),
         (b" " * (LARGEST_BODY + 1), 413, "the body is larger than"),
     ],

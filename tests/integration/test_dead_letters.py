@@ -315,6 +315,15 @@ def test_what_was_overtaken_is_not_tried_again(bed: Bed) -> None:
     assert again == [rows[4]], "the last that was refused; of incidents that are over nothing else"
 
 
+def test_after_what_is_sent_again_nothing_older_is(bed: Bed) -> None:
+    bed.happens(["pager"])
+    bed.happens(["pager"], route="code-prod")
+    with bed.database.transaction() as connection:
+        connection.exec_driver_sql("UPDATE deliveries SET state = 'dead'")
+        connection.exec_driver_sql("UPDATE incidents SET resolved_at = opened_at")
+        assert [outbox.retry_dead(connection, "pager", START) for _ in range(3)] == [1, 0, 0]
+
+
 def _broken() -> IncidentState:
     return IncidentState({"coding": BrokenDomain("acceptance-drop", "page")})
 

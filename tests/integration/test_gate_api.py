@@ -115,6 +115,11 @@ async def test_a_key_is_forgotten_after_a_day_so_that_no_old_verdict_passes_a_ne
         (asked(NOBODY, timeout="soon"), "timeout: 'soon' is not a duration"),
         (asked(NOBODY, prompts=12, min_prompts=20), "prompts 12 is less than the 20 of min_prompts"),
         (asked(NOBODY, drop=1), "drop: is not known"),
+        (asked(NOBODY, candidate_model="\0"), "candidate_model: has a NUL character in it"),
+        (asked(NOBODY, min_speedup=True), "min_speedup: "),
+        (asked(f"http://{'x' * 3_000}"), "candidate: a URL of 3007 characters is refused; 2000 are allowed"),
+        (asked(NOBODY, promote=True, link="javascript:alert(1)"), "link: is not a link"),
+        (asked(NOBODY, promote=True, link="https://u:s3cret@ci/42"), "link: has a user or password in it"),
         ([], "the body is not a JSON object"),
     ],
 )

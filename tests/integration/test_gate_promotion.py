@@ -172,6 +172,7 @@ class TestByTheCommand:
         (["--against", "http://y", "--promote", "--by", "ann"], "--promote is of a route"),
         ([ROUTE, "--promote"], "say --by NAME"),
         ([ROUTE, "--link", LINK], "say --promote with them"),
+        ([ROUTE, "--promote", "--by", "ann", "--link", "javascript:alert(1)"], "is not a link; write for example"),
     ],
 )
 def test_a_promotion_that_cannot_be_is_wrong_usage(arguments: list[str], words: str) -> None:

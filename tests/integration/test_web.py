@@ -104,8 +104,9 @@ async def test_the_link_of_a_message_leads_to_its_incident(client: httpx.AsyncCl
             "rejoined_at": None,
         }
     }
-    missing = await client.get("/incidents/999")
-    assert (missing.status_code, missing.text) == (404, "there is no incident 999\n")
+    for number in (999, 10**20):
+        missing = await client.get(f"/incidents/{number}")
+        assert (missing.status_code, missing.text) == (404, f"there is no incident {number}\n")
 
 
 async def test_a_heartbeat_that_is_withheld_is_told_and_makes_nobody_unready(database: Database) -> None:

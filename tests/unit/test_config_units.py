@@ -82,6 +82,8 @@ def test_a_share_is_read_from_percent_or_number(value: object, ratio: float) -> 
         (-0.1, "-0.1 is not between 0% and 100%"),
         ("NaN", "'NaN' is not a share; write for example 15% or 0.15"),
         ("inf", "'inf' is not a share; write for example 15% or 0.15"),
+        ("٣%", "'٣%' is not a share; write for example 15% or 0.15"),
+        ("1e-400%", "'1e-400%' is not between 0% and 100%"),
         ("a lot", "'a lot' is not a share; write for example 15% or 0.15"),
         ("%", "'%' is not a share; write for example 15% or 0.15"),
         (True, "True is not a share; write for example 15% or 0.15"),
