@@ -155,7 +155,9 @@ def _announced(announcement: Mapping[str, Any] | None) -> str:
         within = format_duration(WINDOW)
         return f"by nobody: within {within} before it was noticed, no announcement fits it. Is it a change you know of?"
     said = f": {announcement['note']}" if announcement["note"] else ""
-    return f"by {announcement['by']} at {clock(announcement['announced_at'])}{said}"
+    passed = (announcement["candidate"] or {}).get("fingerprint")
+    of = f", of fingerprint {passed}" if passed else ""
+    return f"by {announcement['by']} at {clock(announcement['announced_at'])}{said}{of}"
 
 
 def _probed(document: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -35,29 +35,42 @@ COMES_WITH = {
 
 @dataclass(frozen=True)
 class Announced:
-    """What a route is said to run from now on; None where nothing is said of it."""
+    """What a route is said to run from now on; None where nothing is said of it.
+
+    `candidate`: what was running where a gate passed that is promoted.
+    """
 
     model: str | None = None
     drafter: str | None = None
     engine_version: str | None = None
+    candidate: Identity | None = None
 
     def named(self) -> dict[str, str]:
         """Field → value, of those that are said."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name in SHOWN_IN if (value := getattr(self, name)) is not None}
 
-    def fits(self, changes: Mapping[str, Sequence[Any]]) -> bool:
+    def fits(self, changes: Mapping[str, Sequence[Any]], earlier: Sequence[Mapping[str, Sequence[Any]]] = ()) -> bool:
         """Whether a change (field of the identity → before, now) is what was announced.
 
         Every field that changed is named by the announcement, with the value that is there now, or comes with one that
-        is; an announcement that names nothing fits any.
+        is; an announcement that names nothing fits any. That of a candidate fits a change to what the candidate showed,
+        as far as it showed it. `earlier`: the changes that it announced already. After them it fits only one to a value
+        that it names, or to what an earlier one went to, as on the next replica.
         """
         named = self.named()
+        known = self._known()
+        if any(changes[field][1] != value for field, value in known.items() if field in changes):
+            return False
+        reached = bool(changes.keys() & known.keys())
         for name, value in named.items():
             seen = [changes[field][1] for field in SHOWN_IN[name] if field in changes]
             if seen and not any(_same(value, now) for now in seen):
                 return False
+            reached = reached or bool(seen)
         moving = {field for name in named for field in (*SHOWN_IN[name], *COMES_WITH[name])}
-        return not named or changes.keys() <= moving
+        if named and self.candidate is None and not changes.keys() <= moving:
+            return False
+        return reached or not earlier or any(_to_the_same(changes, one) for one in earlier)
 
     def unlike(self, identity: Identity) -> list[str]:
         """A sentence for each announced value that the server shows another of; what it does not show is left out."""
@@ -65,8 +78,35 @@ class Announced:
         for name, value in self.named().items():
             seen = [shown for field in SHOWN_IN[name] if (shown := getattr(identity, field)) is not None]
             if seen and not any(_same(value, shown) for shown in seen):
-                found.append(f"{name.replace('_', ' ')} {value} was announced, the server says {seen[0]}")
+                found.append(_unlike(name, value, seen[0]))
+        for name, value in self._known().items():
+            shown = getattr(identity, name)
+            if shown is not None and shown != value:
+                found.append(_unlike(name, value, shown))
         return found
+
+    def _known(self) -> dict[str, Any]:
+        """What the candidate showed of itself, but for what is named, and the name that it was served by."""
+        if self.candidate is None:
+            return {}
+        other = {
+            "model",
+            "declared",
+            *self.candidate.declared,
+            *(field for name in self.named() for field in SHOWN_IN[name]),
+        }
+        return {
+            name: value for name, value in self.candidate.as_dict().items() if name not in other and value is not None
+        }
+
+
+def _unlike(name: str, announced: object, shown: object) -> str:
+    return f"{name.replace('_', ' ')} {announced} was announced, the server says {shown}"
+
+
+def _to_the_same(changes: Mapping[str, Sequence[Any]], earlier: Mapping[str, Sequence[Any]]) -> bool:
+    shared = changes.keys() & earlier.keys()
+    return bool(shared) and all(changes[name][1] == earlier[name][1] for name in shared)
 
 
 def _same(announced: str, shown: object) -> bool:

@@ -34,7 +34,8 @@ class Promotion:
     ) -> dict[str, Any]:
         """`proposed`: `domain`, `id` and `run_ids` of each baseline. `left_out`: why another domain has none."""
         ids = " ".join(str(one["id"]) for one in proposed)
-        told = [f"announcement {announcement['id']}, and {count(len(proposed), 'baseline')} proposed"]
+        follow = f"'specwatch bumps --route {announcement['route']}' follows it"
+        told = [f"the bump is announced ({follow}), and {count(len(proposed), 'baseline')} proposed"]
         if proposed:
             told.append(f"'specwatch baseline approve {ids}' approves them once the candidate serves")
         return self._document(announcement, proposed, "; ".join([*told, *left_out]))
@@ -55,7 +56,7 @@ class Promotion:
 def announced(before: Identity | None, now: Identity) -> Announced:
     """The change from production to the candidate, as an announcement says it: what both show and differ in.
 
-    It names nothing, and so fits any change, where none of the three can be seen to differ.
+    The candidate's identity goes with it: what passed is this one, and no other.
     """
     changes = {} if before is None else now.changes_from(before)
     model = next((changes[name][1] for name in MODEL_FIELDS if name in changes), None)
@@ -65,4 +66,5 @@ def announced(before: Identity | None, now: Identity) -> Announced:
         model=model,
         drafter=changes["drafter"][1] if "drafter" in changes else None,
         engine_version=changes["version"][1] if "version" in changes else None,
+        candidate=now,
     )

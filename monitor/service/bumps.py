@@ -167,10 +167,10 @@ def _verdict_of(case: Case, changes: Mapping[str, tuple[Any, Any]]) -> int:
     connection, route, run, now = case.connection, case.route.name, case.run, case.now
     since = {run.replica: run.started_at}
     pending = store.pending_verdicts(connection, route)
-    announced = (one for one in pending if one.announced is not None and one.announced.fits(changes))
-    unannounced = (one for one in pending if one.announced is None)
-    said = [one for one in store.announcements_since(connection, route, now - WINDOW) if _fits(one, changes)]
-    found = next(announced, None) or (None if said else next(unannounced, None))
+    said = _announcements_of(connection, route, changes, now)
+    announced = [one for document in said for one in pending if one.announcement == document]
+    unannounced = (one for one in pending if one.announcement is None)
+    found = announced[0] if announced else None if said else next(unannounced, None)
     if found is not None:
         store.follow(connection, found, since)
         return found.id
@@ -181,8 +181,14 @@ def _verdict_of(case: Case, changes: Mapping[str, tuple[Any, Any]]) -> int:
     return store.open_verdict(connection, route, case.route.domains, since, now, now + WINDOW, announcement_id)
 
 
-def _fits(announcement: Mapping[str, Any], changes: Mapping[str, tuple[Any, Any]]) -> bool:
-    return store.announced_of(announcement).fits(changes)
+def _announcements_of(
+    connection: Connection, route: str, changes: Mapping[str, tuple[Any, Any]], now: datetime
+) -> list[dict[str, Any]]:
+    """Those that a change noticed now may be of: first those that name something, of these the newest."""
+    recent = store.announcements_since(connection, route, now - WINDOW)
+    earlier = store.changes_announced(connection, [one["id"] for one in recent])
+    fitting = [one for one in recent if store.announced_of(one).fits(changes, earlier[one["id"]])]
+    return sorted(fitting, key=lambda one: not (store.announced_of(one).named() or one["candidate"]))
 
 
 def _unprobed(domains: Sequence[str], replicas: set[str], after: Sequence[store.RunAfter]) -> list[str]:

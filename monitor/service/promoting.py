@@ -48,16 +48,21 @@ class Promoting:
         assert candidate is not None, "a candidate that passed was seen"
         slots.lock_route(connection, self._route.name)  # before rows that whoever records a run writes under it
         proposed, left_out = _propose(connection, gate_id, self.candidate_runs, promotion.by, now)
+        what = announced(verdict.reference.identity, candidate)
+        # Another candidate of the same pipeline or change request is another bump.
+        key = " ".join(
+            part for part in (promotion.link or f"gate {gate_id}", candidate.fingerprint) if part is not None
+        )
         announcement, _ = announce(
             connection,
             self._route,
             self._replicas(),
-            announced(verdict.reference.identity, candidate),
+            what,
             promotion.by,
             now,
             note=f"gate {gate_id} passed",
             link=promotion.link,
-            key=promotion.link or f"gate {gate_id}",
+            key=key,
         )
         return promotion.done(announcement, proposed, left_out)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import exists, insert, select, update
+from sqlalchemy import exists, func, insert, null, select, true, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -55,7 +55,9 @@ class RunAfter:
 
 
 def announced_of(document: Mapping[str, Any]) -> Announced:
-    return Announced(document["model"], document["drafter"], document["engine_version"])
+    candidate = document["candidate"]
+    named = (document["model"], document["drafter"], document["engine_version"])
+    return Announced(*named, candidate=None if candidate is None else Identity.from_dict(candidate))
 
 
 def add_announcement(
@@ -63,7 +65,9 @@ def add_announcement(
 ) -> tuple[dict[str, Any], bool]:
     """The announcement's document and whether it is new. `said`: note, link and key; without a key, the link is one."""
     key = said.get("key") or said.get("link")
-    values = {"route": route, **what.named(), **said, "key": key, "announced_by": by, "announced_at": now}
+    candidate = null() if what.candidate is None else what.candidate.as_dict()
+    by_whom = {"announced_by": by, "announced_at": now}
+    values = {"route": route, **what.named(), "candidate": candidate, **said, "key": key, **by_whom}
     statement = upsert(announcements).values(values).on_conflict_do_nothing(index_elements=["route", "key"])
     row = connection.execute(statement.returning(announcements)).one_or_none()
     if row is not None:
@@ -85,6 +89,7 @@ def announcement_document(row: Row[Any]) -> dict[str, Any]:
         "model": row.model,
         "drafter": row.drafter,
         "engine_version": row.engine_version,
+        "candidate": row.candidate,
         "note": row.note,
         "link": row.link,
         "key": row.key,
@@ -166,6 +171,22 @@ def bumps_of(connection: Connection, verdict_ids: Collection[int]) -> dict[int, 
     return found
 
 
+def changes_announced(
+    connection: Connection, announcement_ids: Collection[int]
+) -> dict[int, list[dict[str, tuple[Any, Any]]]]:
+    """Announcement → the changes noticed so far that it announced, oldest first."""
+    found: dict[int, list[dict[str, tuple[Any, Any]]]] = {number: [] for number in announcement_ids}
+    statement = (
+        select(bumps.c.changes, bump_verdicts.c.announcement_id)
+        .join(bump_verdicts, bump_verdicts.c.id == bumps.c.verdict_id)
+        .where(bump_verdicts.c.announcement_id.in_(announcement_ids))
+        .order_by(bumps.c.id)
+    )
+    for row in connection.execute(statement):
+        found[row.announcement_id].append(row.changes)
+    return found
+
+
 def same_change_told(
     connection: Connection, route: str, replica: str, changes: Mapping[str, Sequence[Any]], since: datetime
 ) -> int | None:
@@ -184,15 +205,21 @@ def same_change_told(
 
 
 def runs_after(connection: Connection, pending: Pending) -> list[RunAfter]:
-    """One of each replica and domain that has any, by domain and replica."""
+    """One of each replica and domain that has any, by domain and replica.
+
+    Where the replica changed again, and that is another verdict's, the runs since are that one's.
+    """
     found: dict[tuple[str, str], RunAfter] = {}
     for replica, since in pending.replicas.items():
+        of_replica = (bumps.c.route == pending.route) & (bumps.c.replica == replica)
+        own = select(func.max(bumps.c.run_id)).where(of_replica, bumps.c.verdict_id == pending.id).scalar_subquery()
+        next_one = select(func.min(bumps.c.run_id)).where(of_replica, bumps.c.run_id > own).scalar_subquery()
         statement = (
             select(runs.c.id, runs.c.domain, runs.c.invalid_reason, identities.c.document)
             .ext(distinct_on(runs.c.domain))
             .join(identities, identities.c.id == runs.c.identity_id)
             .where(runs.c.route == pending.route, runs.c.replica == replica, runs.c.started_at >= since)
-            .where(runs.c.domain.in_(pending.domains))
+            .where(runs.c.domain.in_(pending.domains), func.coalesce(runs.c.id < next_one, true()))
             .order_by(runs.c.domain, runs.c.valid.desc(), runs.c.id.desc())
         )
         for row in connection.execute(statement):

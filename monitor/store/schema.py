@@ -199,6 +199,9 @@ announcements = Table(
     Column("model", Text),
     Column("drafter", Text),
     Column("engine_version", Text),
+    Column(
+        "candidate", JSONB, comment="Identity of what was running where a gate passed that is promoted; NULL: no gate."
+    ),
     Column("note", Text),
     Column("link", Text),
     Column("key", Text, comment="A repeat with the same one is the same announcement."),

@@ -58,6 +58,7 @@ async def test_a_pipeline_announces_a_bump_once_and_probes_are_queued(
             "model": None,
             "drafter": "org/drafter-v2",
             "engine_version": None,
+            "candidate": None,
             "note": None,
             "link": "https://ci.example.com/42",
             "key": "https://ci.example.com/42",

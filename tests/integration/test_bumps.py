@@ -29,7 +29,9 @@ class Bumped(Story):
     """Runs, announcements, and the bump probes that they queue."""
 
     def announce(self, *, by: str = "ci", replicas: tuple[str, ...] = (REPLICA,), **said: Any) -> list[ProbeJob] | None:
-        what = Announced(said.pop("model", None), said.pop("drafter", None), said.pop("engine_version", None))
+        what = Announced(
+            **{name: said.pop(name) for name in ("drafter", "engine_version", "candidate") if name in said}
+        )
         route = self.recorder.routes[ROUTE]
         said = {"note": None, "link": None, "key": None, **said}
         with self.database.transaction() as connection:
@@ -154,6 +156,39 @@ def test_a_change_that_does_not_fit_the_announcement_is_nobody_s(story: Bumped) 
     noticed, announced = story.bumps()
     assert (noticed["announcement"], len(noticed["noticed"])) == (None, 1)
     assert (announced["announcement"]["drafter"], announced["noticed"]) == ("d-2", [])
+
+
+def test_the_pass_of_a_gate_is_not_credited_to_what_the_gate_never_saw(story: Bumped) -> None:
+    passed, failed = (replace(IDENTITY, fingerprint=f"vllm-0.33.0-{end}") for end in ("63096f17", "73eaa61e"))
+    story.run(identity=passed)
+    story.announce(candidate=passed, note="gate 1 passed")
+    story.probe(identity=passed)
+    story.probe(identity=passed)
+    story.run(DROPPED, identity=failed)
+    story.probe(identity=failed)
+    bad, good = story.bumps()
+    assert good["announcement"]["candidate"] == passed.as_dict()
+    assert good["verdict"]["text"].count("gate 1 passed, of fingerprint vllm-0.33.0-63096f17") == 1
+    assert good["verdict"]["summary"].endswith("all domains unchanged")
+    assert bad["announcement"] is None
+    assert bad["verdict"]["summary"].endswith("; nobody announced it")
+    assert "gate 1" not in bad["verdict"]["text"]
+
+
+def test_an_announcement_of_anything_is_used_up_by_the_first_change_on_every_replica(database: Database) -> None:
+    story = Bumped(database, make_config(make_route(replicas=[REPLICA, SECOND], domains=[DOMAIN])))
+    story.run()
+    story.run(replica=SECOND)
+    story.announce(note="rollout", replicas=(REPLICA, SECOND))
+    first, later = (replace(NEW, fingerprint=f"vllm-0.33.0-{end}") for end in ("63096f17", "73eaa61e"))
+    story.run(identity=first)
+    story.run(DROPPED, identity=later)
+    story.run(replica=SECOND, identity=first)
+    unannounced, rollout = story.bumps()
+    assert [bump["replica"] for bump in rollout["noticed"]] == [REPLICA, SECOND]
+    assert (rollout["announcement"]["note"], unannounced["announcement"]) == ("rollout", None)
+    assert rollout["verdict"]["domains"][0]["run_ids"] == [3, 5], "run 4 is of the change that nobody announced"
+    assert list(unannounced["noticed"][0]["changes"]) == ["fingerprint"]
 
 
 def test_a_change_long_after_the_announcement_is_nobody_s(story: Bumped) -> None:

@@ -110,7 +110,10 @@ class TestByTheCommand:
             f'name="promoted" value="{text[:20]}'
             in specwatch(config, database, "gates", "1", "--format", "junit").stdout
         )
-        assert "- promoted: announcement 1" in specwatch(config, database, "gates", "1", "--format", "markdown").stdout
+        assert (
+            "- promoted: the bump is announced"
+            in specwatch(config, database, "gates", "1", "--format", "markdown").stdout
+        )
         assert "promoted" in specwatch(config, database, "gates", "1").stdout
 
     def test_what_does_not_serve_yet_is_neither_what_runs_now_nor_the_route_measured(

@@ -22,6 +22,7 @@ ANNOUNCEMENT: dict[str, Any] = {
     "model": None,
     "drafter": "org/drafter-v2",
     "engine_version": None,
+    "candidate": None,
     "note": "retrained on March's traffic",
     "link": "https://ci.example.com/42",
     "key": "https://ci.example.com/42",
@@ -76,6 +77,42 @@ def test_a_change_fits_when_all_of_it_was_announced(changes: dict[str, Any], fit
 
 def test_an_announcement_that_names_nothing_fits_any_change() -> None:
     assert Announced().fits({"version": ("0.29", "0.30"), "k": (3, 5)})
+
+
+CANDIDATE = Announced(candidate=Identity(model="next", version="0.30", fingerprint="f2", k=5, declared=("version",)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "fits"),
+    [
+        ({"fingerprint": ("f1", "f2"), "k": (3, 5)}, True),
+        ({"fingerprint": ("f1", "f3")}, False),
+        ({"fingerprint": ("f1", "f2"), "k": (3, 4)}, False),
+        ({"k": (3, 5)}, True),
+        ({"model": ("chat", "chat-2"), "version": ("0.30", "0.31"), "method": ("eagle", "eagle3")}, True),
+    ],
+    ids=["all of it", "another fingerprint", "another K", "K alone", "what the candidate did not show"],
+)
+def test_a_candidate_that_passed_fits_only_a_change_to_what_it_showed(changes: dict[str, Any], fits: bool) -> None:
+    assert CANDIDATE.fits(changes) is fits
+
+
+def test_a_server_that_shows_something_else_than_the_candidate_is_said() -> None:
+    assert CANDIDATE.unlike(Identity(model="chat", version="0.31", fingerprint="f2", k=5)) == []
+    assert CANDIDATE.unlike(Identity(fingerprint="f3")) == ["fingerprint f2 was announced, the server says f3"]
+
+
+@pytest.mark.parametrize(
+    ("said", "fits"),
+    [(Announced(), False), (Announced(drafter="d2"), False), (Announced(drafter="d3"), True)],
+    ids=["nothing", "what is reached already", "what is not reached yet"],
+)
+def test_an_announcement_used_up_fits_no_other_change_but_one_to_what_it_names(said: Announced, fits: bool) -> None:
+    earlier = [{"fingerprint": ("f1", "f2")}]
+    changes = {"fingerprint": ("f2", "f3"), **({"drafter": ("d1", "d3")} if said.drafter == "d3" else {})}
+    assert said.fits(changes)
+    assert said.fits(changes, earlier) is fits
+    assert said.fits({"fingerprint": ("f0", "f2")}, earlier), "as on the next replica"
 
 
 def test_what_a_server_does_not_show_is_not_held_against_the_announcement() -> None:
