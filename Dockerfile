@@ -5,6 +5,7 @@ COPY pyproject.toml requirements.lock README.md LICENSE routes.yaml alerting.yam
 COPY monitor monitor
 COPY migrations migrations
 COPY probes probes
+COPY docs/alerts.md docs/alerts.md
 # The lock pins the tools of development too; as constraints it pins only what the wheel asks for.
 RUN sed -n '/^[a-z]/s/ *\\$//p' requirements.lock > constraints.txt \
     && python -m venv /opt/specwatch \

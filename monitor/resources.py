@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).parent
 
 
 def resource_directory(name: str) -> Path:
-    """The directory `name` (`probes`, `migrations`) of this installation.
+    """The directory `name` (`docs`, `migrations`, `probes`) of this installation.
 
     Raises SpecwatchError when the installation lacks it.
     """

@@ -75,7 +75,7 @@ class DeadLetters:
                 told=told,
                 now=now,
                 external_url=self._alerting.external_url,
-                runbook_url=self._alerting.runbook_url,
+                runbook_url=self._alerting.general_runbook_url,
             )
             transition = Transition(document["transition"])
             incidents.add_event(connection, incident_id, transition, document, told, now)

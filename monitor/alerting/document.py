@@ -21,8 +21,8 @@ METRIC_NAMES = {
     "first_position_survival": "first-position survival",
 }
 
-RUNBOOK = "docs/alerts.md of Specwatch, “What to do”"
-"""Where to read on when alerting.yaml names no runbook_url."""
+RUNBOOK = "specwatch runbook"
+"""Where to read on when alerting.yaml names neither a runbook_url nor an external_url."""
 
 
 def head(

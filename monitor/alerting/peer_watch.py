@@ -49,7 +49,7 @@ class PeerWatch:
             peers.answers,
             now=now,
             external_url=self._alerting.external_url,
-            runbook_url=self._alerting.runbook_url,
+            runbook_url=self._alerting.general_runbook_url,
         )
         told = (self._hearing_with(receiver) | outbox.told(connection, incident_id)) & self._ears
         incidents.add_event(connection, incident_id, transition, document, told, now)

@@ -34,6 +34,7 @@ COMMANDS = {
         "List incidents, show one with its timeline, acknowledge or note.",
     ),
     "explain": ("monitor.cli.explain:explain", "Say why a verdict is what it is, and what moved."),
+    "runbook": ("monitor.cli.runbook:runbook", "Show what to do about an alert."),
     "silence": ("monitor.cli.silence:silence", "Hold back messages for a while, and see what is held back."),
     "receivers": ("monitor.cli.receivers:receivers", "List who is told of incidents, and send a test message."),
     "baseline": ("monitor.cli.baseline:baseline", "Create, show, approve and list baselines."),

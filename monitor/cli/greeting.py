@@ -68,7 +68,7 @@ def greeting(
             *_block("routes", [_route_plan(database, route, len(replicas.known(route))) for route in config.routes]),
             *_block("receivers", told),
             *_block("load", [load]),
-            *_block("pages", [f"http://{host}:{listen[1]}: /healthz /readyz /metrics"]),
+            *_block("pages", [f"http://{host}:{listen[1]}: /healthz /readyz /metrics /runbook"]),
             *_block("log", ["runs and troubles follow; --log-level warning leaves out the runs; Ctrl-C ends"]),
         ]
     )

@@ -64,7 +64,8 @@ def _row(context: click.Context, option: click.Option) -> str:
     names = ", ".join(option.opts + option.secondary_opts)
     value = "" if option.is_flag else f" {_value(context, option)}"
     default = option.get_help_extra(context).get("default")
-    meaning = " ".join([option.help or "", *_allowed(option.type)])
+    required = ["Required."] if option.required else []
+    meaning = " ".join([option.help or "", *_allowed(option.type), *required])
     cells = [f"`{names}{value}`", f"`{default}`" if default else "", meaning]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

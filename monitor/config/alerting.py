@@ -179,7 +179,7 @@ class Heartbeat(StrictModel):
 def runbook_url(alerting: "Alerting", route: Route, rule: Rule | None = None) -> str | None:
     """What is read on an alert of this route: the rule's, else the route's, else the one of alerting.yaml."""
     own = (None if rule is None else rule.runbook_url, route.runbook_url)
-    return next((url for url in own if url is not None), alerting.runbook_url)
+    return next((url for url in own if url is not None), alerting.general_runbook_url)
 
 
 Named = tuple[Rule, ...] | tuple[Receiver, ...] | tuple[Maintenance, ...]
@@ -249,8 +249,15 @@ class Alerting(StrictModel):
         default=None,
         examples=["https://wiki.example.com/specwatch"],
         description="What your on-call reads, named in every alert that fires; a rule and a route may have their own. "
-        "Unset: docs/alerts.md is named.",
+        "Unset: the page `/runbook` of this service under `external_url`; without that, the command "
+        "`specwatch runbook`.",
     )
+
+    @property
+    def general_runbook_url(self) -> str | None:
+        """What is read on an alert that no rule or route has its own for; None where no page can be reached."""
+        own_page = None if self.external_url is None else f"{self.external_url}/runbook"
+        return self.runbook_url or own_page
 
     @field_validator("gather_for")
     @classmethod

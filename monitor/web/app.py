@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from monitor.core.format import timeline
 from monitor.errors import StoreError
+from monitor.runbook import runbook
 from monitor.store.incidents import get_incident
 from monitor.store.snapshot import Snapshot, snapshot
 from monitor.web import metrics
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
     from monitor.config.routes import Route as ConfiguredRoute
     from monitor.core.tally import Tally
     from monitor.store.database import Database
+
+PAGES = {
+    "/healthz": "200 while the process lives",
+    "/readyz": "200 while it can do its work, else 503 and why",
+    "/metrics": "figures for Prometheus",
+    "/incidents/ID": "an incident with its timeline; `specwatch incidents` lists them",
+    "/runbook": "what to do about an alert",
+    "/api/v1/bumps": "POST with a token of api_tokens: announces a change",
+    "/api/v1/gates": "POST with a token: has a candidate measured; GET /api/v1/gates/ID: how far it is",
+}
+"""What `/` names; Flagger's hooks are described in docs/gate.md."""
 
 
 def build_app(
@@ -73,12 +85,23 @@ def build_app(
         head = f"incident {number} of {found['route']}: {found['state']}, {found['severity']}\n"
         return PlainTextResponse(f"{head}{timeline(found, str)}\n")
 
+    async def runbook_page(_: Request) -> Response:
+        return PlainTextResponse(runbook())
+
+    async def start_page(request: Request) -> Response:
+        if "application/json" in request.headers.get("accept", ""):
+            return JSONResponse({"pages": PAGES})
+        width = max(map(len, PAGES))
+        return PlainTextResponse("".join(f"{path:{width}}  {meaning}\n" for path, meaning in PAGES.items()))
+
     return Starlette(
         routes=[
+            Route("/", start_page),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/metrics", metrics_page),
             Route("/incidents/{number:int}", incident),
+            Route("/runbook", runbook_page),
             *api,
         ]
     )

@@ -103,6 +103,7 @@ NONE = {
     "prompts import": "prompts",
     "config": "a group",
     "config check": "settings",
+    "runbook": "a page of the manual",
     "prune": "counts samples",
     "db": "a group",
     "db status": "revisions",

@@ -50,7 +50,7 @@ def test_the_block_names_version_configuration_store_load_and_pages(database: Da
     ]
     assert lines[5].startswith("  receivers  ")
     assert "generated tokens and 6 runs an hour" in "".join(lines)
-    assert "  pages      http://127.0.0.1:8400: /healthz /readyz /metrics" in lines
+    assert "  pages      http://127.0.0.1:8400: /healthz /readyz /metrics /runbook" in lines
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from prometheus_client.utils import floatToGoString
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.core.tally import Tally
 from monitor.core.warm import not_warmed, warmed
+from monitor.resources import resource_directory
 from monitor.store import incidents
 from monitor.store.runs import store_run
 from monitor.web.app import build_app
@@ -141,3 +142,22 @@ async def test_deliveries_are_counted_by_receiver_from_zero_and_the_oldest_that_
         'specwatch_delivery_failures_total{reason="refused",receiver="hook"} 1.0',
         'specwatch_delivery_failures_total{reason="refused",receiver="log"} 0.0',
     ]
+
+
+async def test_the_first_page_names_the_others_and_each_of_them_is_there(client: httpx.AsyncClient) -> None:
+    as_text = await client.get("/")
+    assert as_text.status_code == 200
+    assert "/metrics       figures for Prometheus\n" in as_text.text
+    pages = (await client.get("/", headers={"Accept": "application/json"})).json()["pages"]
+    assert [line.split()[0] for line in as_text.text.splitlines()] == list(pages)
+    for path in ("/healthz", "/readyz", "/metrics", "/runbook"):
+        assert path in pages
+        assert (await client.get(path)).status_code == 200
+
+
+async def test_the_runbook_begins_with_what_to_do_and_has_every_section(client: httpx.AsyncClient) -> None:
+    page = await client.get("/runbook")
+    assert page.headers["content-type"] == "text/plain; charset=utf-8"
+    assert page.text.startswith("# Alerts\n\n## What to do\n\n1. ")
+    written = (resource_directory("docs") / "alerts.md").read_text(encoding="utf-8")
+    assert sorted(page.text.splitlines()) == sorted(written.splitlines())

@@ -64,6 +64,7 @@ def test_the_wheel_holds_the_program_migrations_prompts_and_licence_and_nothing_
         assert expected
         assert {f"monitor/_resources/{name}" for name in expected} <= set(names)
     assert {"monitor/_resources/example/routes.yaml", "monitor/_resources/example/alerting.yaml"} <= set(names)
+    assert "monitor/_resources/docs/alerts.md" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"monitor"}

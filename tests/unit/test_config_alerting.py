@@ -244,3 +244,12 @@ def test_speedup_has_a_floor_that_is_no_share_or_a_drop() -> None:
 )
 def test_a_drop_and_a_floor_are_not_mixed_up(rule: dict[str, Any], message: str) -> None:
     assert message in str(refusal(rules=[{"name": "x", **rule}]))
+
+
+def test_without_a_runbook_the_service_s_own_page_is_read_where_it_can_be_reached() -> None:
+    route, address = make_route(), "https://specwatch.example.com"
+    assert runbook_url(alerting(external_url=f"{address}/"), route) == f"{address}/runbook"
+    assert runbook_url(alerting(external_url=address, runbook_url="https://wiki.example.com/s"), route) == (
+        "https://wiki.example.com/s"
+    )
+    assert runbook_url(alerting(), route) is None

@@ -192,7 +192,7 @@ def test_an_updated_incident_names_the_domain_that_broke_now() -> None:
         "             specwatch explain --incident 12\n"
         "             specwatch run show 34\n"
         "             specwatch history chat-prod --domain math --since 24h\n"
-        "  runbook    docs/alerts.md of Specwatch, “What to do”"
+        "  runbook    specwatch runbook"
     )
 
 

@@ -95,7 +95,7 @@ def test_the_message_says_since_when_nothing_is_measured_why_and_what_to_do() ->
         "             specwatch run show 46\n"
         "             specwatch run now chat-prod\n"
         "  link       https://specwatch.example.com/incidents/13\n"
-        "  runbook    docs/alerts.md of Specwatch, “What to do”"
+        "  runbook    specwatch runbook"
     )
 
 
