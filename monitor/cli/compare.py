@@ -88,7 +88,8 @@ def _print(document: Mapping[str, Any], movers: int) -> None:
             wrapped(side, *f"{document[side]['asked']} of {document[side]['route']},".split(), *_pooled(document, side))
         )
     domains = document["domains"]
-    for label, told in (("differ in", _changes(domains)), ("left out", _left_out(domains))):
+    told_of = (("pooled", _several(domains)), ("differ in", _changes(domains)), ("left out", _left_out(domains)))
+    for label, told in told_of:
         if told:
             click.echo(wrapped(label, *told.split()))
     click.echo()
@@ -120,6 +121,21 @@ def _pooled(document: Mapping[str, Any], side: str) -> list[str]:
     first, last = min(one["first_at"] for one in sides), max(one["last_at"] for one in sides)
     when = local_time(first) if first == last else f"{local_time(first)} to {local_time(last)}"
     return f"{runs}, {when}".split()
+
+
+def _several(domains: Sequence[Mapping[str, Any]]) -> str:
+    """Each side whose runs are of several identities, with how many of each, and how to compare one of them."""
+    told = []
+    for side in SIDES:
+        found: dict[str, int] = {}
+        for part in domains:
+            for number, runs in ({} if part[side] is None else part[side]["identity_runs"]).items():
+                found[number] = found.get(number, 0) + runs
+        if len(found) > 1:
+            runs_of = ", ".join(f"identity:{number} ({count(runs, 'run')})" for number, runs in found.items())
+            told.append(f"{side} holds several identities: {runs_of}")
+    hint = "what differs is told of the newest run; name identity:N as a side to compare one alone"
+    return "; ".join([*told, hint]) if told else ""
 
 
 def _changes(domains: Sequence[Mapping[str, Any]]) -> str:

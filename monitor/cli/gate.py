@@ -135,7 +135,7 @@ def _kept(
 def _tell(step: GateStep) -> None:
     """Progress, a line at a time: pipelines keep a log."""
     look = step.look
-    so_far = "" if look is None else f" {change(look.change)} after {look.pairs} pairs"
+    so_far = "" if look is None else f" {change(look.change)} after {look.pairs} pairs:"
     left = f"; about {step.seconds_left:.0f} s left" if step.seconds_left >= 1 else ""
     left += f", {step.seconds_over:.0f} s more than --timeout allows" if left and step.seconds_over >= 1 else ""
     state = "not decided yet" if step.reason is None else step.reason.value

@@ -120,6 +120,9 @@ def _document(found: Found, pool: Pool | None) -> dict[str, Any]:
         "last_at": None if newest is None else newest.started_at.isoformat(),
         "replicas": sorted({row.replica for row in rows}),
         "identity_ids": sorted({row.identity_id for row in rows}),
+        "identity_runs": {
+            str(number): runs for number, runs in sorted(Counter(row.identity_id for row in rows).items())
+        },
         "identity": None if newest is None else newest.identity,
         "source": None if conditions is None else conditions.source,
         "k": None if conditions is None else conditions.k,

@@ -130,6 +130,16 @@ def test_days_are_compared_by_domain_and_only_what_is_comparable_is_pooled(days:
     assert "left out of now, 1 run: concurrency 8 is not 4 (coding); of now, 1 run: invalid (coding)" in shown
 
 
+def test_a_side_that_pools_several_identities_says_so_with_the_runs_of_each(days: Database) -> None:
+    span = ("2026-03-02..2026-03-03", "2026-03-03", "--domain", "coding")
+    part = parts(days, *span)["coding"]
+    assert (part["before"]["identity_runs"], part["now"]["identity_runs"]) == ({"1": 3, "7": 3}, {"7": 3})
+    shown = " ".join(compare(days, *span).stdout.split())
+    assert "before holds several identities: identity:1 (3 runs), identity:7 (3 runs); what differs" in shown
+    assert "now holds several" not in shown
+    assert "several identities" not in compare(days, "2026-03-02", "2026-03-03").stdout
+
+
 def test_more_runs_of_a_day_tell_more_than_one_of_each(days: Database) -> None:
     def width(part: dict[str, Any]) -> float:
         low, high = part["change_interval"]
