@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.document import with_text
-from monitor.alerting.layout import clock, labelled, these_runs, verbatim
+from monitor.alerting.layout import clock, labelled, listed, these_runs, verbatim
 from monitor.config.units import format_duration
 from monitor.core.bumps import NOTE, WINDOW
 from monitor.core.format import by_source, change, count
@@ -35,6 +35,7 @@ def bump_event(
     domains: Sequence[DomainAfter],
     left_out: Sequence[str],
     unprobed: Sequence[str],
+    at_baseline: bool,
     replicas: Sequence[str],
     opened_at: datetime,
     now: datetime,
@@ -43,7 +44,8 @@ def bump_event(
 
     `named`: what the announcement names. `not_shown`: sentences on what was announced and the servers do not show.
     `left_out`: sentences on runs that do not count beside others that do. `unprobed`: domains and replicas that nobody
-    could probe in time; empty when the verdict is whole.
+    could probe in time; empty when the verdict is whole. `at_baseline`: it runs what its baselines were measured with,
+    as after a roll-back.
     """
     document: dict[str, Any] = {
         "bump_id": bump_id,
@@ -57,6 +59,7 @@ def bump_event(
         "domains": [domain.as_dict() for domain in domains],
         "left_out": list(left_out),
         "unprobed": list(unprobed),
+        "at_baseline": at_baseline,
         "replicas": list(replicas),
         "opened_at": opened_at.isoformat(),
         "happened_at": now.isoformat(),
@@ -115,14 +118,14 @@ def _interval(domain: Mapping[str, Any]) -> str:
 
 def _lines(document: Mapping[str, Any]) -> list[str]:
     return [
-        *verbatim("domains", [_domain(domain) for domain in document["domains"]]),
+        *listed("domains", [_domain(domain) for domain in document["domains"]]),
         *labelled("changed", _changed(document["noticed"])),
-        *labelled("announced", _announced(document["announcement"])),
+        *labelled("announced", _announced(document)),
         *(line for sentence in document["not_shown"] for line in labelled("not shown", sentence)),
         *labelled("probed", _probed(document)),
         *(line for sentence in document["left_out"] for line in labelled("left out", sentence)),
         *labelled("baseline", _baseline(document["domains"])),
-        *verbatim("next", _steps(document["route"])),
+        *verbatim("next", _steps(document)),
         *verbatim("link", [link] if (link := document["change_link"]) else []),
     ]
 
@@ -150,7 +153,10 @@ def _changed(noticed: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _announced(announcement: Mapping[str, Any] | None) -> str:
+def _announced(document: Mapping[str, Any]) -> str:
+    announcement = document["announcement"]
+    if announcement is None and document["at_baseline"]:
+        return "by nobody; it runs again what its baselines were measured with"
     if announcement is None:
         within = format_duration(WINDOW)
         return f"by nobody: within {within} before it was noticed, no announcement fits it. Is it a change you know of?"
@@ -172,9 +178,14 @@ def _baseline(domains: Sequence[Mapping[str, Any]]) -> str:
     return "the old one stands, and judges what runs now, until another is approved"
 
 
-def _steps(route: str) -> list[str]:
+def _steps(document: Mapping[str, Any]) -> list[str]:
+    """There is no new level to accept where every domain is at that of its baseline."""
+    route, domains = document["route"], document["domains"]
+    steps = [f"specwatch history {route} --since 24h"]
+    if domains and all(domain["changed"] is False for domain in domains):
+        return steps
     return [
-        f"specwatch history {route} --since 24h",
+        *steps,
         "to accept the new level, once ten runs of it are there:",
         f"specwatch baseline create {route} --last 10 --approve --by NAME --why REASON",
     ]

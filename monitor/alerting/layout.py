@@ -28,6 +28,11 @@ def labelled(label: str, text: str) -> list[str]:
     )
 
 
+def listed(label: str, texts: Sequence[str]) -> list[str]:
+    """Each text begins a line, its further lines under its first; the label is beside the first text alone."""
+    return [line for number, text in enumerate(texts) for line in labelled("" if number else label, text)]
+
+
 def verbatim(label: str, texts: Sequence[str]) -> list[str]:
     """Each text on a line of its own, however long: what is to be copied."""
     return [f"  {label if number == 0 else '':<{LABEL - 2}}{text}" for number, text in enumerate(texts)]

@@ -145,6 +145,8 @@ def _columns() -> list[Column]:
     def told(row: Any) -> str:
         if row["end_told_at"]:
             return f"told {local_time(row['end_told_at'])}"
+        if row["notice_at"] and datetime.fromisoformat(row["notice_at"]) <= datetime.now(UTC):
+            return "now" if row["incidents"] else "not yet: nothing fires"
         return local_time(row["notice_at"]) if row["notice_at"] else NOTHING
 
     return [

@@ -13,7 +13,7 @@ from monitor.alerting.bump_message import bump_event
 from monitor.alerting.receivers import receivers_for_bumps
 from monitor.config.replicas import Discovery
 from monitor.core.bumps import METRIC, WINDOW, DomainAfter, domain_after
-from monitor.core.records import Reason
+from monitor.core.records import Identity, Reason
 from monitor.service.jobs import ProbeJob, defer
 from monitor.store import baselines, identities, queue, runs, slots
 from monitor.store import bumps as store
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from monitor.config.alerting import Alerting
     from monitor.config.routes import Route
     from monitor.core.bumps import Announced
-    from monitor.core.records import Identity
     from monitor.service.case import Case
     from monitor.service.discovery import Replicas
 
@@ -143,6 +142,7 @@ class Bumps:
         not_shown = [] if said is None else [text for run in after for text in said.unlike(run.identity)]
         if (unprobed or not_shown) and now < pending.due_at:
             return False
+        after_each = [_domain(connection, route.name, domain, after) for domain in domains]
         document = bump_event(
             bump_id=pending.id,
             route=route.name,
@@ -151,9 +151,10 @@ class Bumps:
             named={} if said is None else said.named(),
             noticed=store.bumps_of(connection, [pending.id])[pending.id],
             not_shown=list(dict.fromkeys(not_shown)),
-            domains=[_domain(connection, route.name, domain, after) for domain in domains],
+            domains=after_each,
             left_out=_left_out(after),
             unprobed=unprobed,
+            at_baseline=_at_baseline(connection, after_each, after),
             replicas=sorted({run.replica for run in after}),
             opened_at=pending.opened_at,
             now=now,
@@ -210,6 +211,16 @@ def _domain(connection: Connection, route: str, domain: str, after: Sequence[sto
     candidates = [runs.candidate(connection, run.id, METRIC) for run in valid]
     reference = baselines.reference(connection, route, domain, METRIC, candidates[0].comparability)
     return domain_after(domain, candidates, reference)
+
+
+def _at_baseline(connection: Connection, domains: Sequence[DomainAfter], after: Sequence[store.RunAfter]) -> bool:
+    """Whether every run shows what the baseline of every domain was measured with."""
+    found = [
+        None if one.baseline_id is None else baselines.get_baseline(connection, one.baseline_id) for one in domains
+    ]
+    measured = [Identity.from_dict(identities.identity_of(connection, one["identity_id"])) for one in found if one]
+    whole = bool(domains) and len(measured) == len(domains)
+    return whole and not any(run.identity.changes_from(known) for run in after for known in measured)
 
 
 def _left_out(after: Sequence[store.RunAfter]) -> list[str]:

@@ -233,6 +233,16 @@ def test_the_same_rollout_on_another_replica_is_not_told_again(database: Databas
     assert len(story.bumps()) == 3, "back, and there again on the same replica: each is told"
 
 
+def test_a_roll_back_is_told_as_what_the_baselines_were_measured_with(story: Bumped) -> None:
+    for identity in (NEW, IDENTITY):
+        story.run(identity=identity)
+        story.probe(identity=identity)
+    back, there = story.bumps()
+    assert (there["verdict"]["at_baseline"], back["verdict"]["at_baseline"]) == (False, True)
+    assert "Is it a change you know of?" in " ".join(there["verdict"]["text"].split())
+    assert "Is it a change you know of?" not in " ".join(back["verdict"]["text"].split())
+
+
 def test_a_bump_s_message_goes_through_the_outbox_beside_those_of_incidents(story: Bumped) -> None:
     story.run(identity=NEW)
     story.probe(identity=NEW)

@@ -14,6 +14,7 @@ from monitor.alerting.mail import made_message
 from monitor.alerting.pagerduty import change_body
 from monitor.alerting.slack import message_body
 from monitor.alerting.teams import card_body
+from monitor.cli.silence import _columns as silence_columns
 from monitor.service.silence_ends import SilenceEnds
 from monitor.store import outbox, silences
 from tests.factories import make_alerting
@@ -129,6 +130,15 @@ def test_the_list_shows_what_still_fires_and_when_its_end_is_told(database: Data
     several.looks(DUE)
     listed = json.loads(specwatch(database, "silence", "list", "--format", "json").stdout)[0]
     assert listed["end_told_at"] == notice_at
+
+
+@pytest.mark.parametrize(("fires", "told"), [(False, "not yet: nothing fires"), (True, "now")])
+def test_a_silence_whose_end_could_have_been_told_and_was_not_does_not_show_a_time_past(fires: bool, told: str) -> None:
+    past = (datetime.now(UTC) - HOUR).isoformat()
+    row = {"end_told_at": None, "notice_at": past, "incidents": [1] if fires else []}
+    [column] = [column for column in silence_columns() if column.heading == "end told ahead"]
+    assert column.text(row) == told
+    assert column.text({**row, "end_told_at": past}).startswith("told ")
 
 
 def _first_line(card: Mapping[str, Any]) -> str:

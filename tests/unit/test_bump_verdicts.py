@@ -53,6 +53,7 @@ def event(*domains: DomainAfter, **changes: Any) -> dict[str, Any]:
         "domains": domains,
         "left_out": [],
         "unprobed": [],
+        "at_baseline": False,
         "replicas": ["http://vllm-0:8000"],
         "opened_at": START,
         "now": START + timedelta(minutes=6),
@@ -157,12 +158,26 @@ def test_a_bump_that_moved_nothing_says_so() -> None:
     )
 
 
+def test_where_nothing_moved_there_is_no_new_level_to_accept() -> None:
+    text = event(LEVEL, announcement=None, named={}, noticed=[NOTICED], at_baseline=True)["text"]
+    assert "baseline create" not in text
+    assert "announced  by nobody; it runs again what its baselines were measured with" in text
+    assert "Is it a change you know of?" not in _joined(text)
+    assert "baseline create" in event(LEVEL, FELL)["text"]
+
+
 def test_an_interval_too_wide_to_tell_is_never_called_unchanged() -> None:
     noisy = DomainAfter("math", None, -0.26, (-0.54, 0.19), 1.89, 2.55, 2, 36, "request", (8,))
     assert (noisy.changed, noisy.as_dict()["reason"]) == (None, "the interval is too wide to tell")
     document = event(FELL, noisy, LEVEL)
     assert document["summary"].endswith("(95 % interval -25.0% to -19.0%), others unchanged, too noisy to tell: math")
-    assert "math: the interval is too wide to tell: -26.0% (95 % interval -54.0% to +19.0%), AL" in document["text"]
+    assert "math: the interval is too wide to tell: -26.0% (95 % interval -54.0% to +19.0%), AL" in _joined(
+        document["text"]
+    )
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())
 
 
 def test_a_bump_that_nobody_announced_is_named_as_one() -> None:
@@ -201,10 +216,10 @@ def test_what_was_announced_and_is_not_to_be_seen_is_said() -> None:
 
 def test_the_message_has_evidence_who_announced_it_and_the_command_that_accepts_the_new_level() -> None:
     assert event(FELL, LEVEL)["text"].splitlines()[1:] == [
-        "  domains    coding: -22.0% (95 % interval -25.0% to -19.0%), AL 1.87 of 2.40 by request, 24 prompts, run 31, "
-        "baseline 7",
-        "             math: unchanged: -1.0% (95 % interval -3.0% to +1.0%), AL 2.38 of 2.40 by request, 24 prompts, "
-        "run 32, baseline 8",
+        "  domains    coding: -22.0% (95 % interval -25.0% to -19.0%), AL 1.87 of 2.40 by request, 24",
+        "             prompts, run 31, baseline 7",
+        "             math: unchanged: -1.0% (95 % interval -3.0% to +1.0%), AL 2.38 of 2.40 by request, 24",
+        "             prompts, run 32, baseline 8",
         "  changed    no change of model, drafter, engine or K was seen on this route since it was announced",
         "  announced  by ci at 2026-03-02 10:00:00 UTC: retrained on March's traffic",
         "  probed     2 domains on http://vllm-0:8000",
