@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from datetime import date
 
 _NUMBERED = re.compile(r"(run|baseline|generation|identity):(\d+)", re.ASCII)
+_DAY = re.compile(r"\d{4}-\d\d?-\d\d?", re.ASCII)
+YEARS = range(1970, 3000)
 _DAYS = {"today": 0, "yesterday": 1}
 
 
@@ -33,7 +35,11 @@ class SideParameter(click.ParamType[SideName]):
             return SideName(value, SideKind(found[1]), RECORD_ID.convert(found[2], param, ctx))
         if text == "baseline":
             return SideName(text, SideKind.GENERATION)
-        if (span := self._span(text, param, ctx)) is not None:
+        try:
+            span = self._span(text, param, ctx)
+        except ValueError as error:
+            self.fail(str(error))
+        if span is not None:
             return SideName(text, SideKind.DATES, since=span[0], until=span[1])
         if not text:
             self.fail("is empty; name a run, a day, a span, baseline:ID, generation:N, identity:N or a fingerprint")
@@ -42,7 +48,7 @@ class SideParameter(click.ParamType[SideName]):
     def _span(
         self, text: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[datetime | None, datetime | None] | None:
-        """None for what is neither a day nor a span."""
+        """None for what is neither a day nor a span. Raises ValueError for a day that no calendar here has."""
         begin, dots, end = text.partition("..")
         if not dots:
             day = _day(text)
@@ -69,13 +75,21 @@ class SideParameter(click.ParamType[SideName]):
 
 
 def _day(text: str) -> date | None:
-    """A calendar day here: `2026-11-01`, today, yesterday; None for anything else."""
+    """A calendar day here: `2026-11-01`, today, yesterday; None for anything else.
+
+    Raises ValueError for what looks like a day and is none, or is outside of YEARS.
+    """
     if text in _DAYS:
         return datetime.now().astimezone().date() - timedelta(days=_DAYS[text])
-    try:
-        return datetime.strptime(text, "%Y-%m-%d").date()  # noqa: DTZ007  (a day has no zone until it begins)
-    except ValueError:
+    if not _DAY.fullmatch(text):
         return None
+    try:
+        day = datetime.strptime(text, "%Y-%m-%d").date()  # noqa: DTZ007  (a day has no zone until it begins)
+    except ValueError:
+        raise ValueError(f"{text!r} is no day; write for example 2026-11-01") from None
+    if day.year not in YEARS:
+        raise ValueError(f"{text!r} is not in the years {YEARS[0]} to {YEARS[-1]}")
+    return day
 
 
 def _midnight(day: date) -> datetime:

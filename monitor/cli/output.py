@@ -161,7 +161,7 @@ def parse_time(_ctx: click.Context, _param: click.Parameter, value: str | None) 
         pass
     try:
         return datetime.fromisoformat(value).astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):
         message = f"{value!r} is neither an age such as 24h or 7d nor a time such as 2026-11-30T08:00"
         raise click.BadParameter(message) from None
 

@@ -254,6 +254,10 @@ def test_what_is_not_there_is_wrong_usage_and_says_what_is(
         ("2026-03-03..2026-03-02", "ends before it begins"),
         ("..", "neither a beginning nor an end"),
         ("soon..", "neither an age such as 24h"),
+        ("2026-13-01", "'2026-13-01' is no day; write for example 2026-11-01"),
+        ("9999-12-31", "'9999-12-31' is not in the years 1970 to 2999"),
+        ("0001-01-01..9999-12-31", "'0001-01-01' is not in the years 1970 to 2999"),
+        ("0001-01-01T00:00..", "neither an age such as 24h"),
         ("", "is empty; name a run"),
     ],
 )
