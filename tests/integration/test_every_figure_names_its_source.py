@@ -111,7 +111,7 @@ NONE = {
 }
 """Every other command, and why."""
 PAGES = {"/metrics", "/incidents/{number:int}"}
-PAGES_WITHOUT = {"/healthz", "/readyz"}
+PAGES_WITHOUT = {"/", "/healthz", "/readyz", "/runbook"}
 
 
 class Surfaces:
