@@ -261,7 +261,7 @@ class TestOfARoute:
         careful = Bed(database, route, Gates(candidates=("*.canary.svc",)))
         sent = {"route": ROUTE, "candidate": "http://chat.canary.svc:8000"}
         async with careful.client:
-            own = await careful.client.post(PATH, json={**sent, "min_speedup": "1.1"})
+            own = await careful.client.post(PATH, json={**sent, "min_speedup": 1.1})
             other = await careful.client.post(PATH, json={**sent, "plain": "http://169.254.169.254"})
         assert (own.status_code, own.json()["thresholds"]["min_speedup"]) == (202, 1.1)
         assert (other.status_code, "http://169.254.169.254 is not among" in other.json()["error"]) == (403, True)

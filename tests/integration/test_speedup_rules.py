@@ -118,7 +118,7 @@ def test_speculation_that_loses_three_times_in_a_row_opens_an_incident_with_its_
         "             specwatch advise chat-prod\n"
         "             switch speculation off at this load, or draft fewer tokens\n"
         f"  link       https://specwatch.example.com/incidents/{incident['id']}\n"
-        "  runbook    specwatch runbook"
+        "  runbook    https://specwatch.example.com/runbook"
     )
     assert len(losing.queued()) == 2, "asked for once"
     losing.measure(0.9)

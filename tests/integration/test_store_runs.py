@@ -87,6 +87,7 @@ def test_a_stored_run_reads_back_as_the_document_of_what_was_measured(connection
         "identity": IDENTITY.as_dict(),
         "by_context": by_context(run.samples),
         "samples": [sample.as_dict() for sample in run.samples],
+        "samples_removed": False,
     }
 
 
