@@ -129,7 +129,9 @@ async def test_removed_samples_are_said_to_be_removed_and_nothing_is_made_of_the
     assert "prompts their samples are no longer kept" in told(story, "run", "show", "20")
     assert json.loads(asked(story, "run", "show", "20", "--format", "json").stdout)["samples_removed"] is True
     assert json.loads(asked(story, "run", "show", str(new), "--format", "json").stdout)["samples_removed"] is False
-    assert "no prompt of run 20 has a value; its samples may have been removed" in told(story, "compare", "20", str(new))
+    assert "no prompt of run 20 has a value; its samples may have been removed" in told(
+        story, "compare", "20", str(new)
+    )
     assert "left out: 32 valid runs of this window whose samples are no longer kept" in told(
         story, "history", ROUTE, "--by-context"
     )
