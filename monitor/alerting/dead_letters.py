@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from monitor.alerting.posting import Failure, Why
-from monitor.alerting.receivers import receivers_for
+from monitor.alerting.routing import receivers_for
 from monitor.alerting.undelivered import delivered_event, undelivered_event
 from monitor.config.receivers import Log
 from monitor.core.incidents import SEVERITIES, BrokenDomain, IncidentState, Transition

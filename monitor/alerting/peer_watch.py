@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from monitor.alerting.peer_down import peers_event
-from monitor.alerting.receivers import receivers_for
+from monitor.alerting.routing import receivers_for
 from monitor.config.receivers import Log
 from monitor.core.incidents import SEVERITIES, IncidentState, Transition
 from monitor.core.peers import SEVERITY, on_peers

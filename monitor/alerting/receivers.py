@@ -1,4 +1,4 @@
-"""Who is told: one class per kind of receiver, one registry. `docs/contributing.md` lists the steps to add one."""
+"""Receivers: one class per kind, one registry. `docs/contributing.md` lists the steps to add one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from monitor.alerting.peers import Peers
 from monitor.alerting.posting import Arrival, Failure, Post, Why, host_of, post
 from monitor.alerting.signing import signed_headers
 from monitor.config.receivers import Alertmanager, Apprise, Email, Log, PagerDuty, Slack, Teams, Webhook
-from monitor.core.incidents import SEVERITIES
 from monitor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from monitor.config.alerting import Alerting, Routing
-    from monitor.config.routes import Route
+    from monitor.config.alerting import Alerting
     from monitor.config.secrets import Secret
     from monitor.store.outbox import Delivery
 
@@ -243,18 +241,6 @@ def _revealed(value: str | Secret) -> str:
     return value if isinstance(value, str) else value.reveal(os.environ)
 
 
-def heard(alerting: Alerting, routes: Iterable[Route]) -> dict[str, dict[str, list[str]]]:
-    """Receiver → severity → names of the routes it hears of at that severity; severest first, nothing left out."""
-    found: dict[str, dict[str, list[str]]] = {
-        receiver.name: {severity: [] for severity in reversed(SEVERITIES)} for receiver in alerting.receivers
-    }
-    for route in routes:
-        for severity in SEVERITIES:
-            for name in receivers_for(alerting, route, severity):
-                found[name][severity].append(route.name)
-    return found
-
-
 _KINDS: dict[type, Callable[[str, Any, str | None], Receiver]] = {
     Webhook: WebhookReceiver,
     Alertmanager: lambda name, settings, _: AlertmanagerReceiver(name, settings),
@@ -277,25 +263,3 @@ def build_receivers(alerting: Alerting) -> dict[str, Receiver]:
         receiver.name: _KINDS[type(receiver.settings)](receiver.name, receiver.settings, alerting.external_url)
         for receiver in alerting.receivers
     }
-
-
-def receivers_for(alerting: Alerting, route: Route, severity: str) -> set[str]:
-    """Names of the receivers that alerting.yaml routes this route and severity to."""
-    return {entry.receiver for entry in alerting.routing if severity in entry.severity and _selects(entry, route)}
-
-
-def receivers_for_bumps(alerting: Alerting, route: Route) -> set[str]:
-    """Names of the receivers that are told what became of this route after a bump; an Alertmanager takes no notes."""
-    told = {entry.receiver for entry in alerting.routing if entry.hears_of_bumps and _selects(entry, route)}
-    return told - takes_no_notes(alerting)
-
-
-def takes_no_notes(alerting: Alerting) -> set[str]:
-    """Names of the receivers for which there is only what fires or has ended."""
-    return {receiver.name for receiver in alerting.receivers if isinstance(receiver.settings, Alertmanager)}
-
-
-def _selects(entry: Routing, route: Route) -> bool:
-    return (entry.routes is None or route.name in entry.routes) and all(
-        route.labels.get(name) == value for name, value in entry.match.items()
-    )

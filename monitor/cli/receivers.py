@@ -109,7 +109,8 @@ async def _send(name: str, receiver: Receiver, severity: str) -> None:
 
 def described(config: Config) -> list[dict[str, Any]]:
     """One document per receiver: `name`, `kind`, `trigger_only`, `where`, and `hears`: severity → names of routes."""
-    from monitor.alerting.receivers import TRIGGER_ONLY, build_receivers, heard
+    from monitor.alerting.receivers import TRIGGER_ONLY, build_receivers
+    from monitor.alerting.routing import heard
 
     hears = heard(config.alerting, config.routes)
     built = build_receivers(config.alerting)

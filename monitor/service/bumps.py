@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from monitor.alerting.bump_message import bump_event
-from monitor.alerting.receivers import receivers_for_bumps
+from monitor.alerting.routing import receivers_for_bumps
 from monitor.config.replicas import Discovery
 from monitor.core.bumps import METRIC, WINDOW, DomainAfter, domain_after
 from monitor.core.records import Identity, Reason

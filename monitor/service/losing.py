@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from monitor.alerting.losing import speedup_event
-from monitor.alerting.receivers import receivers_for
+from monitor.alerting.routing import receivers_for
 from monitor.config.alerting import runbook_url
 from monitor.core import incidents as life
 from monitor.core import losing

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from monitor.alerting.receivers import receivers_for
 from monitor.alerting.reminder import reminder_event
+from monitor.alerting.routing import receivers_for
 from monitor.core import incidents as life
 from monitor.store import incidents, outbox, verdicts
 

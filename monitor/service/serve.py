@@ -17,8 +17,9 @@ from procrastinate.exceptions import ConnectorException
 
 from monitor.alerting.dead_letters import DeadLetters
 from monitor.alerting.peer_watch import PeerWatch
-from monitor.alerting.receivers import RESEND_EVERY_SECONDS, build_receivers, receivers_for
+from monitor.alerting.receivers import RESEND_EVERY_SECONDS, build_receivers
 from monitor.alerting.resender import Resender
+from monitor.alerting.routing import receivers_for
 from monitor.alerting.sender import Sender
 from monitor.config.load import check_secrets
 from monitor.core.address import is_loopback

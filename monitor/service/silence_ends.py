@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.receivers import receivers_for, takes_no_notes
+from monitor.alerting.routing import receivers_for, takes_no_notes
 from monitor.alerting.silence_end import silence_end_event
 from monitor.config.alerting import runbook_url
 from monitor.core.silence import covers, notice_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from monitor.alerting.receivers import receivers_for
+from monitor.alerting.routing import receivers_for
 from monitor.alerting.stale import measured_event, stale_event
 from monitor.config.alerting import runbook_url
 from monitor.core.incidents import IncidentState, Transition

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.message import incident_event
-from monitor.alerting.receivers import receivers_for
+from monitor.alerting.routing import receivers_for
 from monitor.config.alerting import runbook_url
 from monitor.core import incidents as life
 from monitor.core import judge

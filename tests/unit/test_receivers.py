@@ -1,4 +1,4 @@
-"""Who is told, with which body, and when a failed message is tried again."""
+"""What is told, with which body, and when a failed message is tried again."""
 
 from __future__ import annotations
 
@@ -30,14 +30,12 @@ from monitor.alerting.receivers import (
     TeamsReceiver,
     WebhookReceiver,
     build_receivers,
-    heard,
-    receivers_for,
 )
 from monitor.alerting.sender import LONGEST_RETRY_SECONDS, retry_delay_seconds
 from monitor.alerting.signing import signed_headers
 from monitor.errors import ConfigError
 from monitor.store.outbox import Delivery
-from tests.factories import make_alerting, make_route
+from tests.factories import make_alerting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,36 +189,6 @@ def test_a_receiver_is_never_tried_sooner_than_it_asked() -> None:
 @given(st.integers(1, 100), st.floats(0, 1))
 def test_every_attempt_waits_and_none_longer_than_an_hour(attempts: int, jitter: float) -> None:
     assert 2.5 <= retry_delay_seconds(attempts, Failure("HTTP 500"), jitter) <= LONGEST_RETRY_SECONDS
-
-
-RECEIVERS = [{"name": name, "log": {}} for name in ("oncall", "team", "archive")]
-ROUTING = [
-    {"receiver": "oncall", "severity": ["page"]},
-    {"receiver": "team", "match": {"team": "chat"}},
-    {"receiver": "team", "routes": ["batch"]},
-    {"receiver": "archive", "routes": ["batch", "chat-prod"], "severity": ["warning"]},
-]
-
-
-@pytest.mark.parametrize(
-    ("route", "labels", "severity", "names"),
-    [
-        ("chat-prod", {"team": "chat"}, "page", {"oncall", "team"}),
-        ("chat-prod", {"team": "chat"}, "warning", {"team", "archive"}),
-        ("chat-prod", {"team": "search"}, "warning", {"archive"}),
-        ("batch", {}, "page", {"oncall", "team"}),
-        ("other", {}, "warning", set()),
-    ],
-)
-def test_a_receiver_is_told_what_any_entry_routes_to_it(
-    route: str, labels: dict[str, str], severity: str, names: set[str]
-) -> None:
-    alerting = make_alerting(receivers=RECEIVERS, routing=ROUTING)
-    assert receivers_for(alerting, make_route(route, labels=labels), severity) == names
-
-
-def test_without_routing_every_receiver_gets_everything() -> None:
-    assert receivers_for(make_alerting(), make_route(), "warning") == {"console", "hook"}
 
 
 def test_each_receiver_is_built_by_its_kind_and_says_where_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -510,15 +478,6 @@ async def test_a_failure_names_host_and_cause_and_no_more_of_the_address(
 )
 def test_only_host_and_port_of_an_address_are_shown(url: str, host: str) -> None:
     assert host_of(url) == host
-
-
-def test_who_hears_of_which_routes_at_which_severity_is_known_beforehand() -> None:
-    routes = [make_route("chat-prod", labels={"team": "chat"}), make_route("batch", labels={})]
-    assert heard(make_alerting(receivers=RECEIVERS, routing=ROUTING), routes) == {
-        "oncall": {"page": ["chat-prod", "batch"], "warning": []},
-        "team": {"page": ["chat-prod", "batch"], "warning": ["chat-prod", "batch"]},
-        "archive": {"page": [], "warning": ["chat-prod", "batch"]},
-    }
 
 
 async def test_a_receiver_that_never_finishes_its_answer_is_left_at_the_timeout(
