@@ -30,7 +30,7 @@ from monitor.core.records import Reason, Run
 from monitor.postgres import EmbeddedPostgres
 from monitor.service.jobs import ProbeJob
 from monitor.service.recording import Recorder
-from monitor.store import baselines, migrate, retention, runs
+from monitor.store import approvals, baselines, migrate, retention, runs
 from monitor.store.database import Database
 from monitor.store.history import history
 from monitor.store.snapshot import snapshot
@@ -140,7 +140,7 @@ def _recorder_with_baseline(database: Database) -> tuple[Recorder, Run]:
         stored = runs.store_run(connection, "first", run)
         assert stored is not None
         baseline_id = baselines.create_baseline(connection, [stored], "benchmark", NOW)
-        baselines.approve_baseline(connection, baseline_id, "benchmark", "to judge by", NOW)
+        approvals.approve_baseline(connection, baseline_id, "benchmark", "to judge by", NOW)
     return Recorder(make_config(make_route(ROUTE, domains=[DOMAIN]))), run
 
 

@@ -19,7 +19,8 @@ from monitor.prompts.sets import PromptSet, bundled_directory, load_prompt_sets
 from monitor.service.jobs import ProbeJob
 from monitor.service.probes import run_probe
 from monitor.store import migrate, slots
-from monitor.store.baselines import approve_baseline, create_baseline
+from monitor.store.approvals import approve_baseline
+from monitor.store.baselines import create_baseline
 from monitor.store.database import Database
 from monitor.store.runs import store_run
 from stage import processes

@@ -72,7 +72,7 @@ def create(
 
     Where model, drafter, engine or K changed among the last runs it refuses, and says how many there are since.
     """
-    from monitor.store import baselines
+    from monitor.store import approvals, baselines
 
     now = datetime.now(UTC)
     lines = []
@@ -86,7 +86,7 @@ def create(
             if made["route"] != route:
                 raise UsageError(f"run {ids[0]} is of route {made['route']}, not {route}")
             if approve:
-                baselines.approve_baseline(connection, baseline_id, by, why, now)
+                approvals.approve_baseline(connection, baseline_id, by, why, now)
             lines.append(_line(made, approved=approve))
     click.echo("\n".join(lines))  # only what is committed is claimed
 
@@ -146,12 +146,12 @@ def _line(made: dict[str, Any], *, approved: bool) -> str:
 @click.pass_obj
 def approve(context: Context, baseline_ids: tuple[int, ...], by: str, why: str) -> None:
     """Judge runs by these baselines from now on; the approval is a row of its own."""
-    from monitor.store import baselines
+    from monitor.store import approvals
 
     lines = []
     with context.database() as database, database.transaction() as connection:
         for baseline_id in baseline_ids:
-            before = baselines.approve_baseline(connection, baseline_id, by, why, datetime.now(UTC))
+            before = approvals.approve_baseline(connection, baseline_id, by, why, datetime.now(UTC))
             if before is None:
                 lines.append(f"baseline {baseline_id} approved by {by}")
             else:

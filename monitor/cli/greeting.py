@@ -87,7 +87,8 @@ def _route_plan(database: Database, route: Route, replicas: int) -> str:
 
 def _baselines(database: Database, route: Route) -> str:
     """How many domains have an approved baseline, and what the others wait for."""
-    from monitor.store.baselines import has_approved, last_valid_runs
+    from monitor.store.approvals import has_approved
+    from monitor.store.baselines import last_valid_runs
 
     needed = route.baseline.approve_after
     with database.transaction() as connection:

@@ -19,7 +19,7 @@ from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob, defer
 from monitor.service.judging import applies
 from monitor.service.transitions import raised_from
-from monitor.store import baselines, incidents, outbox, slots, speedups, verdicts
+from monitor.store import approvals, incidents, outbox, slots, speedups, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +130,7 @@ def _verdict(
     if isinstance(rule.below, float):
         return losing.judge_losing(measured, rule.below, earlier)
     assert rule.drop is not None, "the configuration gives a rule on speedup a floor or a drop"
-    since = baselines.approved_at(connection, found.route, found.domain)
+    since = approvals.approved_at(connection, found.route, found.domain)
     reference = [] if since is None else speedups.first_measurements(connection, measured.id, since, losing.REFERENCE)
     return losing.judge_loss(measured, rule.drop, reference, earlier)
 

@@ -19,7 +19,7 @@ from monitor.service.case import Case, Recorded
 from monitor.service.discovery import Replicas
 from monitor.service.judging import Judging
 from monitor.service.stale import end_stale
-from monitor.store import baselines, runs, slots
+from monitor.store import approvals, baselines, runs, slots
 from monitor.store.bumps import overdue_routes
 
 if TYPE_CHECKING:
@@ -72,12 +72,12 @@ class Recorder:
 
 def _approve_first(case: Case) -> int | None:
     wanted = case.route.baseline.approve_after
-    if wanted is None or baselines.has_approved(case.connection, case.route.name, case.run.domain):
+    if wanted is None or approvals.has_approved(case.connection, case.route.name, case.run.domain):
         return None
     found = baselines.first_valid_runs(case.connection, case.recorded.run_id, wanted)
     if len(found) < wanted:
         return None
     baseline_id = baselines.create_baseline(case.connection, found, "specwatch", case.now)
     why = f"routes.yaml: baseline.approve_after {wanted}"
-    baselines.approve_baseline(case.connection, baseline_id, "specwatch", why, case.now)
+    approvals.approve_baseline(case.connection, baseline_id, "specwatch", why, case.now)
     return baseline_id

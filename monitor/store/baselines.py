@@ -1,4 +1,4 @@
-"""Baselines: immutable rows from chosen runs; approving one is a second row that says who and why."""
+"""Baselines: immutable rows from chosen runs; approving one is a row of its own (approvals.py)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from monitor.core.judge import Comparability, Outcome, Reference
 from monitor.core.records import Identity
 from monitor.core.statistics import BaselineValues, baseline_values, geometric_mean
 from monitor.errors import UsageError
+from monitor.store.approvals import approved_baselines, comparable_with, generations, with_approval
 from monitor.store.retention import without_samples
 from monitor.store.runs import candidate, comparability
-from monitor.store.schema import SERVING, baseline_approvals, baselines, identities, runs, samples, verdicts
+from monitor.store.schema import SERVING, baselines, identities, runs, samples, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from sqlalchemy import ColumnElement, Connection, Row, Table
+    from sqlalchemy import ColumnElement, Connection, Row
 
 
 def create_baseline(connection: Connection, run_ids: Sequence[int], created_by: str, created_at: datetime) -> int:
@@ -55,40 +56,10 @@ def create_baseline(connection: Connection, run_ids: Sequence[int], created_by: 
     return connection.execute(insert(baselines).values(values).returning(baselines.c.id)).scalar_one()
 
 
-def approve_baseline(
-    connection: Connection, baseline_id: int, approved_by: str, why: str, approved_at: datetime
-) -> Row[Any] | None:
-    """From now on runs are judged against this baseline. Raises UsageError when it does not exist.
-
-    Returns None, or, writing nothing, the approval (`approved_by`, `approved_at`) that already is in force. One that a
-    later approval replaced is no longer: approving it again brings the baseline back.
-    """
-    row = connection.execute(select(baselines).where(baselines.c.id == baseline_id)).one_or_none()
-    if row is None:
-        raise UsageError(f"there is no baseline {baseline_id}; see 'specwatch baseline list'")
-    in_force = _approval_in_force(connection, row)
-    if in_force is not None and in_force.baseline_id == baseline_id:
-        return in_force
-    values = {"baseline_id": baseline_id, "approved_by": approved_by, "why": why, "approved_at": approved_at}
-    connection.execute(insert(baseline_approvals).values(values))
-    return None
-
-
-def _approval_in_force(connection: Connection, like: Row[Any]) -> Row[Any] | None:
-    """The last approval among the baselines that judge the same runs as this one."""
-    statement = (
-        select(baseline_approvals)
-        .join(baselines, baselines.c.id == baseline_approvals.c.baseline_id)
-        .where(*_comparable_with(baselines, like))
-        .order_by(baseline_approvals.c.id.desc())
-        .limit(1)
-    )
-    return connection.execute(statement).one_or_none()
-
-
 def reference(connection: Connection, route: str, domain: str, metric: str, run: Comparability) -> Reference | None:
     """The baseline to judge by: the last approved one comparable with the run, else the last approved one."""
-    approved = list(connection.execute(_approved().where(baselines.c.route == route, baselines.c.domain == domain)))
+    statement = approved_baselines().where(baselines.c.route == route, baselines.c.domain == domain)
+    approved = list(connection.execute(statement))
     if not approved:
         return None
     comparable = [row for row in approved if not comparability(row).differences(run)]
@@ -137,21 +108,6 @@ def outputs_of(connection: Connection, baseline_id: int) -> dict[str, dict[str, 
     return found
 
 
-def approved_at(connection: Connection, route: str, domain: str) -> datetime | None:
-    """When the domain's baseline was last approved."""
-    statement = (
-        select(func.max(baseline_approvals.c.approved_at))
-        .join(baselines, baselines.c.id == baseline_approvals.c.baseline_id)
-        .where(baselines.c.route == route, baselines.c.domain == domain)
-    )
-    return connection.execute(statement).scalar_one_or_none()
-
-
-def has_approved(connection: Connection, route: str, domain: str) -> bool:
-    statement = _approved().where(baselines.c.route == route, baselines.c.domain == domain).limit(1)
-    return connection.execute(statement).first() is not None
-
-
 def first_valid_runs(connection: Connection, like_run: int, count: int) -> list[int]:
     """Ids of the first `count` valid runs with samples, comparable with `like_run` and of its identity, oldest first.
 
@@ -176,29 +132,8 @@ def last_valid_runs(connection: Connection, route: str, domain: str, count: int)
     return _comparable_runs(connection, newest, true(), runs.c.id.desc(), count)
 
 
-def generations(connection: Connection, route: str) -> dict[str, list[int]]:
-    """Domain → the baselines that were ever approved, first approval first: generation 1 is the first."""
-    statement = (
-        select(baselines.c.domain, baselines.c.id)
-        .join(baseline_approvals, baseline_approvals.c.baseline_id == baselines.c.id)
-        .where(baselines.c.route == route)
-        .group_by(baselines.c.id)
-        .order_by(func.min(baseline_approvals.c.id))
-    )
-    found: dict[str, list[int]] = {}
-    for row in connection.execute(statement):
-        found.setdefault(row.domain, []).append(row.id)
-    return found
-
-
-def in_force(connection: Connection, route: str) -> dict[str, int]:
-    """Domain → the baseline that was approved last."""
-    rows = connection.execute(_approved().where(baselines.c.route == route)).all()
-    return {row.domain: row.id for row in reversed(rows)}
-
-
 def list_baselines(connection: Connection, route: str | None = None, domain: str | None = None) -> list[dict[str, Any]]:
-    statement = _with_approval().order_by(baselines.c.id.desc())
+    statement = with_approval().order_by(baselines.c.id.desc())
     if route is not None:
         statement = statement.where(baselines.c.route == route)
     if domain is not None:
@@ -220,7 +155,7 @@ def _numbered(connection: Connection, documents: list[dict[str, Any]]) -> list[d
 
 def get_baseline(connection: Connection, baseline_id: int) -> dict[str, Any] | None:
     """The document with per-prompt values of every metric."""
-    row = connection.execute(_with_approval().where(baselines.c.id == baseline_id)).one_or_none()
+    row = connection.execute(with_approval().where(baselines.c.id == baseline_id)).one_or_none()
     return None if row is None else {**_numbered(connection, [_document(row)])[0], "metrics": row.metrics}
 
 
@@ -229,41 +164,8 @@ def _comparable_runs(
 ) -> list[int]:
     like = connection.execute(select(runs).where(runs.c.id == like_run)).one()
     has_samples = exists().where(samples.c.run_id == runs.c.id)
-    statement = select(runs.c.id).where(runs.c.valid, SERVING, *_comparable_with(runs, like), such, has_samples)
+    statement = select(runs.c.id).where(runs.c.valid, SERVING, *comparable_with(runs, like), such, has_samples)
     return sorted(connection.execute(statement.order_by(order).limit(count)).scalars())
-
-
-def _comparable_with(table: Table, like: Row[Any]) -> list[ColumnElement[bool]]:
-    """Conditions on runs or baselines: of the route and domain of this one, and comparable with it."""
-    c = table.c
-    return [
-        c.route == like.route,
-        c.domain == like.domain,
-        c.prompt_set_hash == like.prompt_set_hash,
-        c.source == like.source,
-        c.k.is_not_distinct_from(like.k),
-        c.concurrency == like.concurrency,
-        c.sampling == like.sampling,
-    ]
-
-
-def _approved() -> Any:
-    return (
-        select(baselines)
-        .join(baseline_approvals, baseline_approvals.c.baseline_id == baselines.c.id)
-        .order_by(baseline_approvals.c.id.desc())
-    )
-
-
-def _with_approval() -> Any:
-    latest = (
-        select(func.max(baseline_approvals.c.id).label("id"), baseline_approvals.c.baseline_id)
-        .group_by(baseline_approvals.c.baseline_id)
-        .subquery()
-    )
-    approval = select(baseline_approvals).join(latest, latest.c.id == baseline_approvals.c.id).subquery()
-    columns = (baselines, approval.c.approved_by, approval.c.why, approval.c.approved_at)
-    return select(*columns).outerjoin(approval, approval.c.baseline_id == baselines.c.id)
 
 
 def _document(row: Row[Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from monitor.core.comparison import Pool, SideKind, SideName
 from monitor.errors import UsageError
-from monitor.store import baselines
+from monitor.store import approvals
 from monitor.store.retention import without_samples
 from monitor.store.runs import comparability
 from monitor.store.schema import SERVING, identities, runs
@@ -154,11 +154,11 @@ def _of_baselines(connection: Connection, ids: Mapping[str, int]) -> dict[str, F
 def _generation(connection: Connection, name: SideName, route: str) -> dict[str, int]:
     """Domain → its baseline of that number, or, without one, the baseline in force."""
     if name.number is None:
-        found = baselines.in_force(connection, route)
+        found = approvals.in_force(connection, route)
         if not found:
             raise UsageError(f"{name.text}: route {route} has no approved baseline; see 'specwatch baseline list'")
         return found
-    every = baselines.generations(connection, route)
+    every = approvals.generations(connection, route)
     chosen = {domain: ids[name.number - 1] for domain, ids in every.items() if 1 <= name.number <= len(ids)}
     if not chosen:
         last = max((len(ids) for ids in every.values()), default=0)

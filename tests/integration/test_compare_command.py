@@ -15,7 +15,7 @@ from sqlalchemy import delete
 from monitor.cli import cli
 from monitor.core.records import Reason
 from monitor.errors import UsageError
-from monitor.store import baselines
+from monitor.store import approvals, baselines
 from monitor.store.runs import store_run
 from monitor.store.schema import samples
 from tests.factories import IDENTITY, ROUTE, START, make_run
@@ -194,7 +194,7 @@ def test_generations_are_the_approved_baselines_of_each_domain_in_their_order(da
         for ids in ([1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11]):
             baselines.create_baseline(connection, ids, "me", START)
         for baseline_id in (1, 2, 3, 1):  # the first is brought back: it stays generation 1, and is in force
-            baselines.approve_baseline(connection, baseline_id, "me", "", START)
+            approvals.approve_baseline(connection, baseline_id, "me", "", START)
     found = parts(days, "generation:1", "generation:2")
     assert found["coding"]["change"] == pytest.approx(-0.1, abs=1e-3)
     assert (found["coding"]["before"]["baseline_id"], found["coding"]["now"]["baseline_id"]) == (1, 3)
@@ -213,7 +213,7 @@ def test_the_list_of_baselines_numbers_the_generations(days: Database) -> None:
         for ids in ([1], [2], [3]):
             baselines.create_baseline(connection, ids, "me", START)
         for baseline_id in (2, 1):
-            baselines.approve_baseline(connection, baseline_id, "me", "", START)
+            approvals.approve_baseline(connection, baseline_id, "me", "", START)
         found = {row["id"]: row["generation"] for row in baselines.list_baselines(connection)}
     assert found == {1: 2, 2: 1, 3: None}
 

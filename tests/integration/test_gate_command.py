@@ -22,7 +22,7 @@ from monitor.sim.behaviour import Behaviour, Fault, FaultKind
 from monitor.sim.domains import domains_in
 from monitor.sim.model import Drafter
 from monitor.sim.server import ServerConfig, SimulatedServer
-from monitor.store import baselines, gate_requests, queue
+from monitor.store import approvals, baselines, gate_requests, queue
 from monitor.store.gates import get_gate
 from monitor.store.runs import store_run
 from tests.factories import START, make_run
@@ -487,7 +487,7 @@ class TestOfARoute:
         with database.transaction() as connection:
             run_id = store_run(connection, "k", make_run(route="chat", domain="math", k=4))
             baseline_id = baselines.create_baseline(connection, [run_id or 0], "me", START)
-            baselines.approve_baseline(connection, baseline_id, "me", "", START)
+            approvals.approve_baseline(connection, baseline_id, "me", "", START)
         words = ("gate", "chat", "--candidate", candidate, "--against", "baseline", "--format", "json")
         found = document(self.specwatch(config, database, *words))
         assert (found["exit_code"], found["reason"]) == (12, "prompt_set_mismatch")

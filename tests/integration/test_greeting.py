@@ -11,7 +11,7 @@ from monitor.cli.greeting import greeting
 from monitor.config.load import Config
 from monitor.prompts.sets import bundled_directory, load_prompt_sets
 from monitor.service.discovery import Replicas
-from monitor.store import baselines, runs
+from monitor.store import approvals, baselines, runs
 from tests.factories import START, make_alerting, make_route, make_run
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def store_runs(database: Database, domain: str, number: int, *, approve: bool = 
         if approve:
             assert run_id is not None
             baseline_id = baselines.create_baseline(connection, [run_id], "ann", START)
-            baselines.approve_baseline(connection, baseline_id, "ann", "it is good", START)
+            approvals.approve_baseline(connection, baseline_id, "ann", "it is good", START)
 
 
 def test_the_block_names_version_configuration_store_load_and_pages(database: Database, tmp_path: Path) -> None:

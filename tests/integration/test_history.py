@@ -14,7 +14,7 @@ from sqlalchemy import text
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.core.judge import Line, judge_run
 from monitor.core.records import Counts, Sampling, Source
-from monitor.store import baselines, identities, incidents, runs
+from monitor.store import approvals, baselines, identities, incidents, runs
 from monitor.store.contexts import history_by_context
 from monitor.store.history import history, history_statement
 from monitor.store.verdicts import store_verdict
@@ -292,7 +292,7 @@ def events(connection: Connection, **asked: Any) -> list[list[str]]:
 def test_events_stand_at_the_run_they_belong_to(connection: Connection) -> None:
     first = stored(connection)
     baseline_id = baselines.create_baseline(connection, [first], "ann", START)
-    baselines.approve_baseline(connection, baseline_id, "ann", "", START + HOUR / 2)
+    approvals.approve_baseline(connection, baseline_id, "ann", "", START + HOUR / 2)
     moved = replace(IDENTITY, drafter="org/other", k=4)
     other = stored(connection, at=START + HOUR, domain="math", identity=moved)
     before, after = (identities.store_identity(connection, one, START) for one in (IDENTITY, moved))

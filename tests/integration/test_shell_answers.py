@@ -16,7 +16,7 @@ from monitor.core.judge import Line, judge_run
 from monitor.core.records import Sampling
 from monitor.errors import UsageError
 from monitor.sim import SimulatedServer
-from monitor.store import baselines, incidents, runs, verdicts
+from monitor.store import approvals, baselines, incidents, runs, verdicts
 from tests.factories import DOMAIN, IDENTITY, ROUTE, START, make_run
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def judged_run(database: Database) -> int:
         first = runs.store_run(connection, "one", make_run())
         assert first is not None
         baseline_id = baselines.create_baseline(connection, [first], "ann", START)
-        baselines.approve_baseline(connection, baseline_id, "ann", "", START)
+        approvals.approve_baseline(connection, baseline_id, "ann", "", START)
         lengths = {f"q{number:02}": 2.4 for number in range(24)} | {"q05": 2.16, "q11": 1.2}
         later = make_run(lengths, started_at=START + timedelta(hours=1))
         run_id = runs.store_run(connection, "two", later)
@@ -246,7 +246,7 @@ def test_tables_of_names_of_ordinary_length_fit_a_terminal_of_80_columns(databas
         assert one is not None
         runs.store_run(connection, "four", make_run(route="batch-prod", domain="summarization"))
         baseline_id = baselines.create_baseline(connection, [one], "ann", START)
-        baselines.approve_baseline(connection, baseline_id, "ann", "", START + timedelta(minutes=5))
+        approvals.approve_baseline(connection, baseline_id, "ann", "", START + timedelta(minutes=5))
     for command in (("routes",), ("runs",), ("baseline", "list"), ("history", ROUTE, "--group-by", "day")):
         shown = specwatch(database, *command).stdout
         assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80, shown

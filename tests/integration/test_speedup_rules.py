@@ -14,7 +14,7 @@ from monitor.core.statistics import RatioEstimate
 from monitor.core.sweep import Point, Side
 from monitor.service.discovery import Replicas
 from monitor.service.losing import SpeedupJudging
-from monitor.store import baselines, incidents, speedups, verdicts
+from monitor.store import approvals, baselines, incidents, speedups, verdicts
 from monitor.store.forget import forget_route
 from monitor.store.runs import store_run
 from tests.factories import ROUTE, START, make_alerting, make_route, make_run
@@ -85,7 +85,7 @@ def approve(database: Database, at: datetime) -> None:
         run_id = store_run(connection, "its run", run)
         assert run_id is not None
         baseline_id = baselines.create_baseline(connection, [run_id], "ann", at)
-        baselines.approve_baseline(connection, baseline_id, "ann", "first", at)
+        approvals.approve_baseline(connection, baseline_id, "ann", "first", at)
 
 
 @pytest.fixture

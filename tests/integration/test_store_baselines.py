@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from monitor.core.records import Sampling, Source
 from monitor.errors import UsageError
-from monitor.store import baselines, identities, runs
+from monitor.store import approvals, baselines, identities, runs
 from monitor.store.forget import forget_route
 from tests.factories import COMPARABILITY, DOMAIN, IDENTITY, ROUTE, START, Lengths, make_run
 
@@ -38,7 +38,7 @@ def created(connection: Connection, *run_ids: int) -> int:
 
 def approved(connection: Connection, *run_ids: int) -> int:
     baseline_id = created(connection, *run_ids)
-    baselines.approve_baseline(connection, baseline_id, "ann", "first", APPROVED_AT)
+    approvals.approve_baseline(connection, baseline_id, "ann", "first", APPROVED_AT)
     return baseline_id
 
 
@@ -141,10 +141,10 @@ def test_runs_that_do_not_belong_together_are_refused(
 
 def test_a_baseline_counts_from_its_approval_on(connection: Connection) -> None:
     baseline_id = created(connection, stored(connection))
-    assert not baselines.has_approved(connection, ROUTE, DOMAIN)
+    assert not approvals.has_approved(connection, ROUTE, DOMAIN)
     assert baselines.reference(connection, ROUTE, DOMAIN, "acceptance_length", COMPARABILITY) is None
-    baselines.approve_baseline(connection, baseline_id, "ann", "looks right", APPROVED_AT)
-    assert baselines.has_approved(connection, ROUTE, DOMAIN)
+    approvals.approve_baseline(connection, baseline_id, "ann", "looks right", APPROVED_AT)
+    assert approvals.has_approved(connection, ROUTE, DOMAIN)
     document = baselines.get_baseline(connection, baseline_id)
     assert document is not None
     assert (document["approved_at"], document["approved_by"], document["why"]) == (
@@ -156,7 +156,7 @@ def test_a_baseline_counts_from_its_approval_on(connection: Connection) -> None:
 
 def test_a_baseline_that_is_not_there_cannot_be_approved(connection: Connection) -> None:
     with pytest.raises(UsageError, match="there is no baseline 3; see 'specwatch baseline list'"):
-        baselines.approve_baseline(connection, 3, "ann", "why not", APPROVED_AT)
+        approvals.approve_baseline(connection, 3, "ann", "why not", APPROVED_AT)
 
 
 def test_the_reference_is_what_the_judge_needs_of_the_metric(connection: Connection) -> None:
@@ -177,9 +177,9 @@ def reference_id(connection: Connection, run: Comparability) -> int:
 def test_of_several_approved_baselines_the_last_one_approved_counts(connection: Connection) -> None:
     first, second = (created(connection, stored(connection, length)) for length in (2.4, 2.5))
     for baseline_id in (second, first):
-        baselines.approve_baseline(connection, baseline_id, "ann", "", APPROVED_AT)
+        approvals.approve_baseline(connection, baseline_id, "ann", "", APPROVED_AT)
     assert reference_id(connection, COMPARABILITY) == first
-    baselines.approve_baseline(connection, second, "ann", "after all", APPROVED_AT)
+    approvals.approve_baseline(connection, second, "ann", "after all", APPROVED_AT)
     assert reference_id(connection, COMPARABILITY) == second
 
 
@@ -200,7 +200,7 @@ def test_a_run_comparable_with_none_is_held_against_the_last_approved_so_that_it
 
 def test_another_domain_or_route_has_no_baseline(connection: Connection) -> None:
     approved(connection, stored(connection))
-    assert not baselines.has_approved(connection, ROUTE, "math")
+    assert not approvals.has_approved(connection, ROUTE, "math")
     assert baselines.reference(connection, "batch", DOMAIN, "acceptance_length", COMPARABILITY) is None
 
 
@@ -229,14 +229,14 @@ def test_the_first_baseline_is_of_one_identity_and_counts_anew_after_a_bump(conn
 def test_a_baseline_in_force_is_not_approved_twice(connection: Connection) -> None:
     baseline_id = approved(connection, stored(connection))
     later = APPROVED_AT + timedelta(days=1)
-    found = baselines.approve_baseline(connection, baseline_id, "bob", "again", later)
+    found = approvals.approve_baseline(connection, baseline_id, "bob", "again", later)
     assert found is not None
     assert (found.approved_by, found.approved_at) == ("ann", APPROVED_AT)
     document = baselines.get_baseline(connection, baseline_id)
     assert document is not None
     assert document["approved_by"] == "ann"
     approved(connection, stored(connection))
-    assert baselines.approve_baseline(connection, baseline_id, "bob", "back to it", later) is None
+    assert approvals.approve_baseline(connection, baseline_id, "bob", "back to it", later) is None
 
 
 @pytest.mark.parametrize("change", ["UPDATE baselines SET metrics = '{}'", "DELETE FROM baselines"])
