@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Double, Integer, and_, case, cast, exists, func, literal_column, select
 
 from monitor.core.contexts import EDGES_TOKENS, HISTORY_METRICS, edges_of
-from monitor.store.history import POOLED_BY, WORK_MEMORY, bucket_column, conditions_of
+from monitor.store.history import POOLED_BY, WORK_MEMORY, bucket_column, conditions_of, in_window
 from monitor.store.schema import identities, runs, samples
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def runs_without_samples(
     """How many valid runs of the window have no samples any more, and so are in no row."""
     has_samples = exists().where(samples.c.run_id == runs.c.id)
     statement = select(func.count()).select_from(runs).where(runs.c.route == route, runs.c.valid, ~has_samples)
-    return connection.execute(_in_window(statement, domain, since, until)).scalar_one()
+    return connection.execute(in_window(statement, domain, since, until)).scalar_one()
 
 
 def _statement(
@@ -78,19 +78,7 @@ def _statement(
         .group_by("bucket", "context", *POOLED_BY)
         .order_by(literal_column("first_at"), c.domain, literal_column("context"), literal_column("first_id"))
     )
-    return _in_window(statement, domain, since, until)
-
-
-def _in_window(
-    statement: Select[Any], domain: str | None, since: datetime | None, until: datetime | None
-) -> Select[Any]:
-    if domain is not None:
-        statement = statement.where(runs.c.domain == domain)
-    if since is not None:
-        statement = statement.where(runs.c.started_at >= since)
-    if until is not None:
-        statement = statement.where(runs.c.started_at < until)
-    return statement
+    return in_window(statement, domain, since, until)
 
 
 def _sum(column: ColumnElement[Any]) -> ColumnElement[Any]:

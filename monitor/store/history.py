@@ -54,7 +54,7 @@ def history(
     if group_by == "identity":
         _name_identities(connection, rows)
     if group_by == "run":
-        _add_warm(connection, rows)
+        _add_warm(connection, route, rows, domain, since, until)
         mark_events(connection, route, rows, since, until)
     return rows
 
@@ -100,12 +100,19 @@ def history_statement(
         .group_by(bucket, *POOLED_BY)
         .order_by(literal_column("first_at"), c.domain, literal_column("first_id"))
     )
+    return in_window(statement, domain, since, until)
+
+
+def in_window(
+    statement: Select[Any], domain: str | None, since: datetime | None, until: datetime | None
+) -> Select[Any]:
+    """Of runs: those of the domain that began in the window; None: of all, without that end."""
     if domain is not None:
-        statement = statement.where(c.domain == domain)
+        statement = statement.where(runs.c.domain == domain)
     if since is not None:
-        statement = statement.where(c.started_at >= since)
+        statement = statement.where(runs.c.started_at >= since)
     if until is not None:
-        statement = statement.where(c.started_at < until)
+        statement = statement.where(runs.c.started_at < until)
     return statement
 
 
@@ -151,11 +158,20 @@ def _name_identities(connection: Connection, rows: list[dict[str, Any]]) -> None
         row["identity"] = documents[row["bucket"]]
 
 
-def _add_warm(connection: Connection, rows: list[dict[str, Any]]) -> None:
-    """What the warm pass gave, where a run had one: not in the index that the figures are read from."""
-    c = runs.c
-    wanted = select(c.id, c.warm).where(c.id.in_([row["bucket"] for row in rows]), c.warm.is_not(None))
-    found = {row.id: row.warm for row in connection.execute(wanted)}
+def _add_warm(
+    connection: Connection,
+    route: str,
+    rows: list[dict[str, Any]],
+    domain: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> None:
+    """What the warm pass gave, where a run had one: not in the index that the figures are read from.
+
+    By window and not by id: half a year of a route has more runs than a statement may have parameters.
+    """
+    wanted = select(runs.c.id, runs.c.warm).where(runs.c.route == route, runs.c.warm.is_not(None))
+    found = {row.id: row.warm for row in connection.execute(in_window(wanted, domain, since, until))}
     for row in rows:
         row["warm"] = found.get(row["bucket"])
 

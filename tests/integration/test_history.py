@@ -359,6 +359,16 @@ def test_ninety_days_of_a_route_add_up(ninety_days: Database) -> None:
     assert {row["domain"] for row in rows} == {"domain-1", "domain-2"}
 
 
+def test_by_run_more_runs_are_shown_than_a_statement_has_parameters(database: Database) -> None:
+    """As many as a route of eleven domains has in half a year."""
+    with database.transaction() as connection:
+        store_many_runs(connection, routes=1, domains=1, runs_each=66_000, until=START)
+        connection.execute(text("UPDATE runs SET warm = '{\"valid\": true}' WHERE id = 65000"))
+        rows = history(connection, "route-1", domain="domain-1")
+    assert len(rows) == 66_000
+    assert [row["bucket"] for row in rows if row["warm"] is not None] == [65_000]
+
+
 def with_contexts(short: float, long: float, **changes: Any) -> Any:
     """A run of two short prompts and a long one of two turns."""
     samples = (
