@@ -59,18 +59,20 @@ def warmed(
 ) -> Warm:
     """The pass that was made; `invalid`: reason and detail why not to look at it. `where` it was, for messages.
 
-    One whose prompts the server tells to have been met with nothing in its cache is `not_cached`: it was not warm.
+    One of whose prompts the server tells that it had no more cached than in the cold pass is `not_cached`: it was not
+    warm. The turns of a conversation find those before them in the cache in either.
     """
-    cached = _cached_ratio(warm)
-    if invalid is None and cached == 0:
-        advice = "prefix caching may be off, or prompts shorter than a block of it"
-        invalid = "not_cached", f"{where}: nothing of the warm pass's prompts was cached; {advice}"
+    cached, cold_cached = _cached_ratio(warm), _cached_ratio(cold)
+    if invalid is None and cached is not None and cached <= (cold_cached or 0):
+        what = f"of the warm pass's prompts {cached:.1%} was cached, of the cold one's {cold_cached or 0:.1%}"
+        advice = "prefix caching may be off or full, or prompts shorter than a block of it"
+        invalid = "not_cached", f"{where}: {what}; {advice}"
     reason, detail = invalid or (None, None)
     return Warm(
         figures=aggregate(domain, warm),
         estimate=None if reason else _estimate(cold, warm),
         cached_ratio=cached,
-        cold_cached_ratio=_cached_ratio(cold),
+        cold_cached_ratio=cold_cached,
         invalid_reason=reason,
         invalid_detail=detail,
     )

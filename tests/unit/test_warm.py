@@ -39,8 +39,19 @@ def test_a_prompt_without_a_value_on_both_sides_is_in_no_change():
 def test_a_pass_that_met_nothing_in_the_cache_was_not_warm():
     found = warmed("coding", COLD, warm_samples(2.0, cached=0), None, "http://a").as_dict()
     assert (found["valid"], found["invalid_reason"], found["change"]) == (False, "not_cached", None)
-    assert found["invalid_detail"].startswith("http://a: nothing of the warm pass's prompts was cached; prefix caching")
+    assert found["invalid_detail"].startswith(
+        "http://a: of the warm pass's prompts 0.0% was cached, of the cold one's 0.0%; prefix caching may be off or full"
+    )
     assert found["acceptance_length"] == 2.0
+
+
+@pytest.mark.parametrize(("cached", "reason"), [(16, "not_cached"), (17, None)])
+def test_a_pass_that_met_no_more_in_the_cache_than_the_cold_one_was_not_warm(cached, reason):
+    """The turns of a conversation meet those before them in either."""
+    cold = [make_sample(question, 2.5, cached_prompt_tokens=16) for question in PROMPTS]
+    found = warmed("coding", cold, warm_samples(2.0, cached), None, "http://a").as_dict()
+    assert (found["valid"], found["invalid_reason"]) == (reason is None, reason)
+    assert (found["cold_cached_ratio"], found["cached_ratio"]) == (16 / 40, cached / 40)
 
 
 def test_whether_it_was_warm_is_not_known_where_the_server_does_not_tell():
