@@ -55,8 +55,8 @@ def _show_contexts(domains: Sequence[Mapping[str, Any]], format_: str) -> None:
 
 
 def _show_warm(domains: Sequence[Mapping[str, Any]], format_: str) -> None:
-    """The warm pass of each domain beside its cold one, where there was one."""
-    rows = [domain for domain in domains if domain["warm"] is not None and domain["warm"]["prompts_valid"]]
+    """The warm pass of each domain beside its cold one, where there was a valid one; a warning says why not."""
+    rows = [domain for domain in domains if domain["warm"] is not None and domain["warm"]["valid"]]
     if rows and format_ in ("table", "markdown"):
         click.echo()
         emit(rows, WARM_COLUMNS, format_, "")

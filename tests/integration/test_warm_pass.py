@@ -212,6 +212,15 @@ class TestProbe:
         assert (domain["warm"]["valid"], document["sampling"]["cache"]) == (True, "cold")
         assert domain["warm"]["change"] < -0.1
 
+    def test_of_a_warm_pass_that_was_none_it_says_why_and_shows_no_figure(self, tmp_path):
+        prompt = {"question_id": "a", "category": "mine", "sub_category": "x", "turns": ["Hi?"]}  # less than a block
+        (tmp_path / "mine.jsonl").write_text(json.dumps(prompt) + "\n")
+        with serving() as (_, url):
+            result = CliRunner().invoke(cli, ["probe", url, "--cache", "both", "--prompts-dir", str(tmp_path)])
+        assert result.exit_code == 0, result.output
+        assert "mine: the warm pass is invalid: not_cached: " in " ".join(result.stderr.split())
+        assert "cold→warm" not in result.stdout
+
     def test_a_drafter_declared_to_learn_is_refused(self):
         result = CliRunner().invoke(cli, ["probe", "http://127.0.0.1:9", "--cache", "both", "--method", "suffix"])
         assert result.exit_code == 2
