@@ -35,11 +35,11 @@ class CounterWindow:
         return self._begin is not None and not isinstance(self._begin, TargetError)
 
     async def open(self) -> None:
-        """Begins the next window. Raises TargetError when the counters cannot be had."""
-        if self._begin is None:
-            self._begin = (await self._page.look()).counters
-        if isinstance(self._begin, TargetError):
-            raise self._begin
+        """Begins the next window. Raises TargetError when the counters cannot be had; the next call looks again."""
+        begin = (await self._page.look()).counters if self._begin is None else self._begin
+        self._begin = None if isinstance(begin, TargetError) else begin
+        if isinstance(begin, TargetError):
+            raise begin
 
     async def close(self, own_tokens: int, answered_at: float, settle_seconds: float | None = None) -> Change:
         """Ends the window once the server has counted our `own_tokens`; what it counted meanwhile.

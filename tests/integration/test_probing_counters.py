@@ -10,8 +10,9 @@ from replicas import lookups, prompt_set, run_of
 
 from monitor.core.figures import acceptance_length, aggregate
 from monitor.core.records import Counts, Identity, Run, Sampling, Source
+from monitor.engines.failures import failure
 from monitor.engines.vllm import VllmEngine
-from monitor.probing import walk, window
+from monitor.probing import walk, watch, window
 from monitor.probing.replay import replay
 from monitor.probing.target import Target
 from monitor.sim.behaviour import Behaviour
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from monitor.core.records import Sample
     from monitor.engines.base import Glance, Observation, Replica
+    from monitor.errors import TargetError
 
 ALL = 8
 NGRAM = Identity(method="ngram", declared=("method",))
@@ -127,6 +129,25 @@ async def test_counters_that_jump_between_servers_are_those_of_a_load_balancer()
     assert [sample.invalid_reason for sample in run.samples] == ["counters_reset", *["load_balancer"] * (ALL - 1)]
     assert run.invalid_reason == "load_balancer"
     assert "began anew 2 times in one run; the address is that of several servers" in (run.invalid_detail or "")
+
+
+async def test_a_page_that_could_not_be_read_twice_is_read_again(monkeypatch):
+    monkeypatch.setattr(watch, "LOAD_EVERY_SECONDS", 60.0)
+
+    class Stalling(VllmEngine):
+        looks = 0
+
+        async def page(self, replica: Replica) -> str | TargetError:
+            self.looks += 1  # the first is before prompt 1, the second after it
+            if self.looks in (3, 4):
+                return failure("stalled", replica.url, "no event for 10 s")
+            return await super().page(replica)
+
+    with SimulatedServer().run_in_thread() as url:
+        run = await replay(
+            Target(url), Stalling(), prompt_set(ALL), route="r", sampling=Sampling(max_tokens=40), source="counters"
+        )
+    assert [sample.invalid_reason for sample in run.samples] == [None, "stalled", "stalled", *[None] * (ALL - 3)]
 
 
 async def test_counters_of_a_server_that_did_not_answer_us_never_catch_up(monkeypatch):
