@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from monitor.core.format import count
+from monitor.core.learning import method_name
 from monitor.core.records import Counts, Sample, Source
 from monitor.engines.counters import Change
 
@@ -39,7 +40,7 @@ def drafts_every_step(method: str | None) -> bool | None:
     """Whether every decode step of the method has a draft; None for a method that is not known."""
     if method is None:
         return None
-    name = method.lower().strip("[]").replace("-", "_").replace("n_gram", "ngram")
+    name = method_name(method)
     if name in DRAFTS_ON_A_MATCH:
         return False
     return True if name in ALWAYS_DRAFTS or name.endswith("_mtp") else None

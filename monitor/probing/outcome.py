@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from monitor.core.format import count
-from monitor.core.learning import learns_from_replay
+from monitor.core.learning import learns_from_replay, method_name
 from monitor.core.records import Identity, Sample, Source
 from monitor.engines.counters import Change
 from monitor.engines.counts import (
@@ -231,7 +231,7 @@ class Outcome:
 
 
 def _about_learning(method: str) -> str:
-    remembers = " (suffix_decoding_max_cached_requests, by default 10,000)" if method == "suffix" else ""
+    remembers = " (suffix_decoding_max_cached_requests, by default 10,000)" if method_name(method) == "suffix" else ""
     return (
         f"{method} decoding learns from replayed prompts: its figures rise from run to run, unless more requests "
         f"come in between than it remembers{remembers}"
