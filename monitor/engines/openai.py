@@ -39,6 +39,8 @@ class OpenAIEngine:
     metrics_path: str | None = None
     metrics_advice = ""
     """How the server is made to have that page."""
+    no_page = frozenset({"not_found", "bad_request", "server_error"})
+    """Reasons why it cannot be had that say that there is none."""
     cache_salt_advice = "this server has no cache_salt: a cold run may meet what an earlier one left in its cache"
 
     async def is_here(self, replica: Replica, owner: str | None) -> bool:
@@ -65,7 +67,7 @@ class OpenAIEngine:
         try:
             return await replica.get_text(self.metrics_path)
         except TargetError as error:
-            if error.reason not in ("not_found", "bad_request", "server_error"):
+            if error.reason not in self.no_page:
                 return error
             return failure("no_counters", replica.url, f"there is no {self.metrics_path}; {self.metrics_advice}")
 

@@ -32,6 +32,7 @@ class VllmEngine(OpenAIEngine):
     chunks_are_steps = True
     metrics_path = "/metrics"
     metrics_advice = "a gateway in front may hide it"
+    no_page = frozenset({"not_found"})
 
     async def is_here(self, replica: Replica, owner: str | None) -> bool:
         """See `Engine.is_here`: vLLM owns its models, or its metrics show where a gateway renames them."""

@@ -9,6 +9,7 @@ import pytest
 from monitor.core.figures import acceptance_length, acceptance_rate, survival
 from monitor.core.records import Counts
 from monitor.engines.counters import Change, Counters, difference
+from monitor.engines.failures import failure
 from monitor.engines.vllm import VllmEngine
 from monitor.engines.vllm_counters import counters_of
 from monitor.engines.vllm_metrics import load_of, of_rank, parse
@@ -80,6 +81,22 @@ class TestPages:
         assert isinstance(glance.counters, Counters)
         assert glance.load.preemptions == 3
         assert {dict(series.labels)["engine"] for series in glance.counters.series} == {"1"}
+
+    @pytest.mark.parametrize(
+        ("why", "answered", "reason", "said"),
+        [
+            ("not_found", "answered 404", "no_counters", "there is no /metrics; a gateway in front may hide it"),
+            ("server_error", "answered 500", "server_error", "answered 500; look at the server's log"),
+        ],
+    )
+    def test_a_page_that_is_broken_is_not_said_to_be_missing(self, why, answered, reason, said):
+        class Refusing(FixtureReplica):
+            async def get_text(self, path: str) -> str:
+                raise failure(why, self.url + path, answered)
+
+        found = now(VllmEngine().glance(Refusing("openai"), "chat")).counters
+        assert isinstance(found, TargetError)
+        assert (found.reason, said in str(found)) == (reason, True)
 
     def test_two_engines_are_added_up(self):
         change = moved("data_parallel")
