@@ -62,7 +62,7 @@ class Story:
 
     def try_run(self, lengths: Lengths = WELL, *, job: ProbeJob | None = None, **changes: Any) -> Recorded | None:
         """None when the job's run was stored before."""
-        run = make_run(lengths, started_at=self.now, **changes)
+        run = self.made(lengths, **changes)
         if job is None:
             self.told += 1
             job = ProbeJob(f"run {self.told}", run.route, run.domain, run.replica, run.reason)
@@ -71,6 +71,10 @@ class Story:
             return self.record(job, run)
         finally:
             self.now = run.started_at + EVERY
+
+    def made(self, lengths: Lengths, **changes: Any) -> Run:
+        """The run that is recorded now."""
+        return make_run(lengths, started_at=self.now, **changes)
 
     def record(self, job: ProbeJob, run: Run) -> Recorded | None:
         with self.database.transaction() as connection:
