@@ -1,6 +1,6 @@
 """What the verdict on a bump says, as one document and as text. Neither firing nor resolved: a note. Pure.
 
-The first line alone tells the route, what runs there now, and which domains moved, how much.
+The first line alone tells the route, what runs there now, which domains moved, how much, and what to run.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.document import with_text
-from monitor.alerting.layout import clock, labelled, listed, these_runs, verbatim
+from monitor.alerting.domains import NAMED_AT_MOST, Told, named, ranked
+from monitor.alerting.layout import clock, labelled, these_runs, verbatim
 from monitor.config.units import format_duration
 from monitor.core.bumps import NOTE, WINDOW
 from monitor.core.format import by_source, change, count
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
     from monitor.core.bumps import DomainAfter
 
-NAMED_AT_MOST = 4
-"""Domains named in the first line, which a phone shows; the lines below it name them all."""
-
 
 def bump_event(
     *,
@@ -29,7 +27,7 @@ def bump_event(
     route: str,
     labels: Mapping[str, str],
     announcement: Mapping[str, Any] | None,
-    named: Mapping[str, str],
+    announced: Mapping[str, str],
     noticed: Sequence[Mapping[str, Any]],
     not_shown: Sequence[str],
     domains: Sequence[DomainAfter],
@@ -37,15 +35,20 @@ def bump_event(
     unprobed: Sequence[str],
     at_baseline: bool,
     replicas: Sequence[str],
+    incident: Mapping[str, Any] | None,
+    confirming: Sequence[str],
     opened_at: datetime,
     now: datetime,
+    external_url: str | None,
+    runbook_url: str | None,
 ) -> dict[str, Any]:
     """The document of a bump's verdict: everything a receiver may show, fixed when it was decided.
 
-    `named`: what the announcement names. `not_shown`: sentences on what was announced and the servers do not show.
+    `announced`: what the announcement names. `not_shown`: sentences on what was announced and the servers do not show.
     `left_out`: sentences on runs that do not count beside others that do. `unprobed`: domains and replicas that nobody
     could probe in time; empty when the verdict is whole. `at_baseline`: it runs what its baselines were measured with,
-    as after a roll-back.
+    as after a roll-back. `incident`: the route's open incident of acceptance, with its `id` and `severity`;
+    `confirming`: domains whose loss a rule has found, and that confirmation runs are about to decide.
     """
     document: dict[str, Any] = {
         "bump_id": bump_id,
@@ -54,26 +57,28 @@ def bump_event(
         "labels": dict(labels),
         "announcement": None if announcement is None else dict(announcement),
         "noticed": [dict(bump) for bump in noticed],
-        "what": _what(named, noticed),
+        "what": _what(announced, noticed),
         "not_shown": list(not_shown),
         "domains": [domain.as_dict() for domain in domains],
         "left_out": list(left_out),
         "unprobed": list(unprobed),
         "at_baseline": at_baseline,
         "replicas": list(replicas),
+        "incident": None if incident is None else {name: incident[name] for name in ("id", "severity")},
+        "confirming": list(confirming),
         "opened_at": opened_at.isoformat(),
         "happened_at": now.isoformat(),
-        "link": None,
+        "link": f"{external_url}/incidents/{incident['id']}" if incident is not None and external_url else None,
         "change_link": None if announcement is None else announcement["link"],
-        "runbook_url": None,
+        "runbook_url": runbook_url if incident is not None or confirming else None,
     }
     document["summary"] = _summary(document)
     return with_text(document, _lines(document))
 
 
-def _what(named: Mapping[str, str], noticed: Sequence[Mapping[str, Any]]) -> str:
+def _what(announced: Mapping[str, str], noticed: Sequence[Mapping[str, Any]]) -> str:
     """In a few words: what the announcement names, else what was seen to change."""
-    found = dict(named)
+    found = dict(announced)
     if not found:
         found = {name: now for bump in noticed for name, (_, now) in bump["changes"].items()}
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in found.items()) or "what was announced"
@@ -86,7 +91,25 @@ def _summary(document: Mapping[str, Any]) -> str:
     if document["not_shown"]:
         parts.append("the servers do not show it")
     what, since = document["what"], clock(document["opened_at"])
-    return f"BUMP {document['route']} · after bump to {what}, since {since}: {'; '.join(parts)}"
+    parts += _alert(document)
+    return (
+        f"BUMP {document['route']} · after bump to {what}, since {since}: {'; '.join(parts)}; next: {_first(document)}"
+    )
+
+
+def _alert(document: Mapping[str, Any]) -> list[str]:
+    """Whether somebody is paged for it."""
+    incident = document["incident"]
+    parts = [] if incident is None else [f"incident {incident['id']} ({incident['severity']}) is open"]
+    return [*parts, *(["an alert follows if confirmation runs agree"] if document["confirming"] else [])]
+
+
+def _first(document: Mapping[str, Any]) -> str:
+    """The command that shows most of it."""
+    incident = document["incident"]
+    return (
+        f"specwatch bumps --route {document['route']}" if incident is None else f"specwatch incidents {incident['id']}"
+    )
 
 
 def _found(domains: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -98,17 +121,26 @@ def _found(domains: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(unknown) == len(domains):
         reasons = {one["reason"] for one in domains}
         return [f"no domain can be compared{f': {reasons.pop()}' if len(reasons) == 1 else ''}"]
-    told = [f"{one['domain']} {change(one['change'])} ({_interval(one)})" for one in changed[:NAMED_AT_MOST]]
-    more = len(changed) - NAMED_AT_MOST
     others = "all domains" if len(level) == len(domains) else "others"
     parts = [
-        *told,
-        *([f"{more} more changed"] if more > 0 else []),
+        *_changed_domains(changed, [one["domain"] for one in domains]),
         *([f"{others} unchanged"] if level else []),
-        *([f"too noisy to tell: {', '.join(unclear)}"] if unclear else []),
-        *([f"not comparable: {', '.join(unknown)}"] if unknown else []),
+        *([f"too noisy to tell: {named(unclear)}"] if unclear else []),
+        *([f"not comparable: {named(unknown)}"] if unknown else []),
     ]
     return [", ".join(parts)]
+
+
+def _changed_domains(changed: Sequence[Mapping[str, Any]], domains: Sequence[str]) -> list[str]:
+    """Each of a few; of many how many, from the worst to the best."""
+    if len(changed) <= NAMED_AT_MOST:
+        return [f"{one['domain']} {change(one['change'])} ({_interval(one)})" for one in changed]
+    which = f"{named([one['domain'] for one in changed], domains)} changed"
+    (worst, *_, best) = changed
+    low, high = change(worst["change"]), change(best["change"])
+    if low == high:
+        return [f"{which}, each {low} ({worst['domain']}: {_interval(worst)})"]
+    return [f"{which}, from {worst['domain']} {low} ({_interval(worst)}) to {best['domain']} {high}"]
 
 
 def _interval(domain: Mapping[str, Any]) -> str:
@@ -118,7 +150,8 @@ def _interval(domain: Mapping[str, Any]) -> str:
 
 def _lines(document: Mapping[str, Any]) -> list[str]:
     return [
-        *listed("domains", [_domain(domain) for domain in document["domains"]]),
+        *ranked("domains", [_domain(domain) for domain in _worst_first(document["domains"])]),
+        *labelled("alert", "; ".join(_alert(document)) or "none is open, and no rule has found a loss to confirm"),
         *labelled("changed", _changed(document["noticed"])),
         *labelled("announced", _announced(document)),
         *(line for sentence in document["not_shown"] for line in labelled("not shown", sentence)),
@@ -126,18 +159,26 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
         *(line for sentence in document["left_out"] for line in labelled("left out", sentence)),
         *labelled("baseline", _baseline(document["domains"])),
         *verbatim("next", _steps(document)),
-        *verbatim("link", [link] if (link := document["change_link"]) else []),
+        *verbatim("link", [link for link in (document["link"], document["change_link"]) if link]),
+        *verbatim("runbook", [url] if (url := document["runbook_url"]) else []),
     ]
 
 
-def _domain(domain: Mapping[str, Any]) -> str:
+def _worst_first(domains: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """What cannot be compared before all that can: it is the least known."""
+    return sorted(domains, key=lambda one: -float("inf") if one["change"] is None else float(one["change"]))
+
+
+def _domain(domain: Mapping[str, Any]) -> Told:
     if domain["change"] is None:
-        return f"{domain['domain']}: {domain['reason']}"
+        return Told(domain["domain"], f": {domain['reason']}")
     value = f"{domain['value']:.2f} of {domain['baseline_value']:.2f}{by_source(domain['source'])}"
     head = {True: "", False: "unchanged: ", None: f"{domain['reason']}: "}[domain["changed"]]
     evidence = f"{count(domain['prompts'], 'prompt')}, {these_runs(domain['run_ids'])}"
     moved = f"{head}{change(domain['change'])} ({_interval(domain)})"
-    return f"{domain['domain']}: {moved}, AL {value}, {evidence}, baseline {domain['baseline_id']}"
+    return Told(
+        domain["domain"], f": {moved}, AL {value}, {evidence}, baseline {domain['baseline_id']}", domain["change"]
+    )
 
 
 def _changed(noticed: Sequence[Mapping[str, Any]]) -> str:
@@ -179,13 +220,24 @@ def _baseline(domains: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _steps(document: Mapping[str, Any]) -> list[str]:
-    """There is no new level to accept where every domain is at that of its baseline."""
+    """There is no new level to accept, nor a way back to show, where every domain is at that of its baseline."""
     route, domains = document["route"], document["domains"]
-    steps = [f"specwatch history {route} --since 24h"]
+    steps = [_first(document), f"specwatch history {route} --since 24h"]
     if domains and all(domain["changed"] is False for domain in domains):
         return steps
+    before = _before(document["noticed"])
     return [
         *steps,
+        *([f"if it is not wanted, put back {before}"] if before and not document["at_baseline"] else []),
         "to accept the new level, once ten runs of it are there:",
         f"specwatch baseline create {route} --last 10 --approve --by NAME --why REASON",
     ]
+
+
+def _before(noticed: Sequence[Mapping[str, Any]]) -> str:
+    """What ran before the first of the changes, as far as its servers showed it."""
+    found: dict[str, Any] = {}
+    for bump in noticed:
+        for name, (before, _) in bump["changes"].items():
+            found.setdefault(name, before)
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in found.items() if value is not None)

@@ -6,11 +6,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.layout import verbatim
+from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from monitor.core.incidents import Transition
+    from collections.abc import Collection, Mapping, Sequence
 
 METRIC_NAMES = {
     "acceptance_length": "acceptance length",
@@ -36,13 +35,18 @@ def head(
     opened_at: datetime,
     now: datetime,
     external_url: str | None,
+    route_domains: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The keys that receivers read of any transition; a kind of incident adds its own."""
+    """The keys that receivers read of any transition; a kind of incident adds its own.
+
+    `route_domains`: all that the route is measured by; empty for what is not of a route.
+    """
     return {
         "incident_id": incident_id,
         "transition": transition.value,
         "route": route,
         "labels": dict(labels),
+        "route_domains": sorted(route_domains),
         "severity": severity,
         "raised_from": None,
         "involved": {name: dict(involved[name]) for name in sorted(involved)},
@@ -81,6 +85,14 @@ def note_about(document: Mapping[str, Any]) -> tuple[str, int]:
     """What a note is about, by kind and number: it is of no incident."""
     kind = "silence" if "silence_id" in document else "bump"
     return kind, document[f"{kind}_id"]
+
+
+def headline(document: Mapping[str, Any], told: str, step: str | None = None) -> str:
+    """The first line: what is told, then what to run, or of what is over only the incident's number."""
+    number = document["incident_id"]
+    if document["transition"] == Transition.RESOLVED.value:
+        return f"{told}; incident {number}"
+    return f"{told}; next: {step or f'specwatch incidents {number}'}"
 
 
 def with_text(document: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.document import RUNBOOK, head, next_lines, with_text
+from monitor.alerting.document import RUNBOOK, head, headline, next_lines, with_text
 from monitor.alerting.layout import clock, duration, labelled, verbatim
 from monitor.core.format import change, count, interval
 from monitor.core.incidents import Transition
@@ -66,7 +66,7 @@ def speedup_event(
         "cost_per_day": cost_per_day,
         "runbook_url": None if resolved else runbook_url,
     }
-    document["summary"] = _resolution(document) if resolved else _alarm(document)
+    document["summary"] = headline(document, _resolution(document) if resolved else _alarm(document))
     lines = [*_evidence(document, measured), *_next(document)]
     if not resolved:
         lines += verbatim("runbook", [runbook_url or RUNBOOK])

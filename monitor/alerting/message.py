@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.document import head, next_lines, with_text
+from monitor.alerting.document import head, headline, next_lines, with_text
+from monitor.alerting.domains import named
 from monitor.alerting.layout import clock, labelled
 from monitor.alerting.text import alarm, firing_lines, history_lines, lasted, resolution, resolved_lines
 from monitor.core.incidents import Transition
@@ -42,7 +43,8 @@ def incident_event(
     outputs: Mapping[str, Any] | None,
     last_bump: Mapping[str, Any] | None,
     other_changes: Mapping[str, float],
-    configured_domains: Sequence[str],
+    route_domains: Sequence[str],
+    judged_domains: Sequence[str],
     replica_difference: ReplicaDifference | None,
     external_url: str | None,
     runbook_url: str | None,
@@ -54,6 +56,7 @@ def incident_event(
 
     `joins`: domains (→ since) of transitions before this one that nobody was told of and that this message tells too;
     `joins_causes`: what moved in each of them.
+    `judged_domains`: of `route_domains` those that this rule holds against a baseline.
     `ended_at`: when an incident that comes again had been resolved.
     `cost_per_day`: of speculation that does not break even, in the currency of the route's GPU price, where it has one.
     `explained`: what moved (core/explanation.py); None where that is not asked, as of a resolution.
@@ -70,6 +73,7 @@ def incident_event(
             opened_at=opened_at,
             now=now,
             external_url=external_url,
+            route_domains=route_domains,
         ),
         "raised_from": raised_from,
         "domain": domain,
@@ -89,11 +93,12 @@ def incident_event(
         "joined_causes": {} if explained is None else {**joins_causes, domain: explained["causes"]},
         "looked_at": [] if explained is None else explained["looked_at"],
         "not_known": [] if explained is None else explained["not_known"],
+        "pace": None if explained is None else explained["pace"],
         "cost": None if explained is None else explained["cost"],
         "cost_per_day": cost_per_day,
         "last_bump": None if last_bump is None else dict(last_bump),
         "other_changes": {name: other_changes[name] for name in sorted(other_changes) if name != domain},
-        "unmeasured_domains": sorted(set(configured_domains) - other_changes.keys() - {domain}),
+        "unmeasured_domains": sorted(set(judged_domains) - other_changes.keys() - {domain}),
         "replica_difference": None if replica_difference is None else replica_difference.as_dict(),
         "runbook_url": runbook_url,
     }
@@ -130,8 +135,9 @@ def closed_event(
         "domains": [],
         "reason": reason,
     }
-    where = f"{route} · {document['domain']}"
-    document["summary"] = f"RESOLVED {where}: {reason}, after {lasted(document)}; nothing was measured to be well"
+    where = f"{route} · {named(sorted(involved))}"
+    told = f"RESOLVED {where}: {reason}, after {lasted(document)}; nothing was measured to be well"
+    document["summary"] = headline(document, told)
     return with_text(document, [*history_lines(document), *next_lines(document, [])])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.document import RUNBOOK, head_of_receiver, next_lines, with_text
+from monitor.alerting.document import RUNBOOK, head_of_receiver, headline, next_lines, with_text
 from monitor.alerting.layout import clock, duration, labelled, verbatim
 from monitor.core.incidents import Transition
 from monitor.core.peers import KIND
@@ -37,16 +37,18 @@ def peers_event(
     if transition is Transition.RESOLVED:
         lasted = duration(incident["opened_at"], now.isoformat())
         again = f"{_takes(incident['domains'])} alerts again, {lasted} after it was told"
-        document["summary"] = f"RESOLVED {incident['route']}: {document['domain']} {again}; what is open was sent there"
+        told = f"RESOLVED {incident['route']}: {document['domain']} {again}; what is open was sent there"
+        document["summary"] = headline(document, told)
         return with_text(document, next_lines(document, []))
     since = min(domain["joined_at"] for domain in down.values())
     left = [name for name in answers if name not in down]
     others = f"{', '.join(left)} {_takes(left)} them" if left else "no other peer is left"
     document["since"] = since
-    document["summary"] = (
+    told = (
         f"{incident['severity'].upper()} {incident['route']}: {document['domain']} {_takes(down)} no alerts since "
-        f"{clock(since)}; {others}; next: specwatch receivers list"
+        f"{clock(since)}; {others}"
     )
+    document["summary"] = headline(document, told, "specwatch receivers list")
     lines = [
         *verbatim("peers", [answers[name] for name in sorted(answers)]),
         *labelled("meaning", _meaning(left)),

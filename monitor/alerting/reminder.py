@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.document import RUNBOOK, with_text
+from monitor.alerting.document import RUNBOOK, headline, with_text
+from monitor.alerting.domains import Told, named, ranked
 from monitor.alerting.layout import clock, duration, verbatim
-from monitor.alerting.text import fallen, named
+from monitor.alerting.text import fallen
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from datetime import datetime
 
 
@@ -22,8 +23,9 @@ def reminder_event(
     now: datetime,
     involved: Mapping[str, Mapping[str, Any]],
     current: Mapping[str, Mapping[str, Any] | None],
+    route_domains: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The document of a reminder: as the incident's `last`, with today's figures; without runs to judge, as last told.
+    """The document of a reminder: as the incident's `last`, with the newest figures and how old they are.
 
     `opened_at`: when it last opened. `current`: every domain that is broken now → its newest valid verdict with
     `run_id` and `finished_at`, or None.
@@ -32,6 +34,7 @@ def reminder_event(
     document: dict[str, Any] = {
         **last,
         "transition": Transition.REMINDER.value,
+        "route_domains": sorted(route_domains),
         "severity": severity,
         "raised_from": None,
         "domain": names[0],
@@ -44,11 +47,14 @@ def reminder_event(
         "happened_at": now.isoformat(),
     }
     figures = _as_told(last) if last.get("kind") else _figures(document)
-    document["summary"] = (
-        f"{severity.upper()}, STILL {document['route']} · {named(names)}: {figures}; "
-        f"open for {duration(opened_at.isoformat(), now.isoformat())}, nobody has acknowledged it"
+    since = opened_at.isoformat()
+    told = (
+        f"{severity.upper()}, STILL {document['route']} · {named(names, route_domains)}: {figures}; "
+        f"open since {clock(since)} ({duration(since, now.isoformat())}), nobody has acknowledged it"
     )
-    return with_text(document, _lines(document))
+    acknowledge = f"specwatch incidents ack {document['incident_id']} --by NAME"
+    document["summary"] = headline(document, told, acknowledge)
+    return with_text(document, _lines(document, acknowledge))
 
 
 def _worst_first(current: Mapping[str, Mapping[str, Any] | None]) -> list[str]:
@@ -62,38 +68,46 @@ def _worst_first(current: Mapping[str, Mapping[str, Any] | None]) -> list[str]:
 
 
 def _figures(document: Mapping[str, Any]) -> str:
+    """Of the domain that is worst now, and how long ago that was measured."""
     verdict = document["verdict"]
     if verdict is None:
         return "not measured since"
     which = f"{document['domain']}, the worst, " if len(document["domains"]) > 1 else ""
-    return f"{which}{fallen(verdict)}"
+    return f"{which}{fallen(verdict)}, as measured {_ago(verdict, document)}"
+
+
+def _ago(verdict: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    return f"{duration(verdict['finished_at'], document['happened_at'])} ago"
 
 
 def _as_told(last: Mapping[str, Any]) -> str:
     """An incident of another kind than acceptance: no verdict on a run tells how it stands."""
-    return f"{last['summary'].partition(': ')[2]} (told {clock(last['happened_at'])})"
+    said = last["summary"].partition(": ")[2].partition("; next: ")[0]
+    return f"{said} (told {clock(last['happened_at'])})"
 
 
 _SHOWS = {"stale": "specwatch runs --route {route}", "speedup": "specwatch speedup {route}"}
 """What shows how an incident of this kind stands; those of acceptance have none."""
 
 
-def _lines(document: Mapping[str, Any]) -> list[str]:
+def _lines(document: Mapping[str, Any], acknowledge: str) -> list[str]:
     number, route = document["incident_id"], document["route"]
     steps = [
         f"specwatch incidents {number}",
-        f"specwatch incidents ack {number} --by NAME",
+        acknowledge,
         _SHOWS.get(document.get("kind", ""), "specwatch history {route} --since 24h").format(route=route),
     ]
+    current = [_current(name, verdict, document) for name, verdict in document["current"].items()]
     return [
-        *([] if document.get("kind") else verbatim("now", [_current(*one) for one in document["current"].items()])),
+        *([] if document.get("kind") else ranked("measured", current)),
         *verbatim("next", steps),
         *(verbatim("link", [document["link"]]) if document["link"] else []),
         *verbatim("runbook", [document.get("runbook_url") or RUNBOOK]),
     ]
 
 
-def _current(name: str, verdict: Mapping[str, Any] | None) -> str:
+def _current(name: str, verdict: Mapping[str, Any] | None, document: Mapping[str, Any]) -> Told:
     if verdict is None:
-        return f"{name}: not measured since it broke"
-    return f"{name}: {fallen(verdict)}, run {verdict['run_id']} at {clock(verdict['finished_at'])}"
+        return Told(name, ": not measured since it broke")
+    when = f"run {verdict['run_id']}, {_ago(verdict, document)}, at {clock(verdict['finished_at'])}"
+    return Told(name, f": {fallen(verdict)}, {when}", verdict["change"])

@@ -9,13 +9,13 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.document import with_text
+from monitor.alerting.domains import named
 from monitor.alerting.layout import clock, duration, labelled, verbatim
-from monitor.alerting.text import named
 from monitor.core.bumps import NOTE
 from monitor.core.format import silenced
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
 
@@ -25,6 +25,7 @@ def silence_end_event(
     labels: Mapping[str, str],
     incidents: Sequence[Mapping[str, Any]],
     *,
+    route_domains: Collection[str],
     now: datetime,
     runbook_url: str | None,
 ) -> dict[str, Any]:
@@ -34,6 +35,7 @@ def silence_end_event(
         "transition": NOTE,
         "route": route,
         "labels": dict(labels),
+        "route_domains": sorted(route_domains),
         "silence": dict(silence),
         "incidents": [dict(incident) for incident in incidents],
         "opened_at": silence["created_at"],
@@ -52,21 +54,31 @@ def _summary(document: Mapping[str, Any]) -> str:
     fire = [f"incident {incident['id']} ({incident['severity']})" for incident in incidents]
     still = "still fires" if len(fire) == 1 else "still fire"
     return (
-        f"SILENCE ENDS {document['route']} · {named(domains)}: in {left}, at {clock(silence['ends_at'])}, "
-        f"and {' and '.join(fire)} {still}"
+        f"SILENCE ENDS {document['route']} · {named(domains, document['route_domains'])}: “{silence['reason']}” by "
+        f"{silence['by']} ends in {left}, at {clock(silence['ends_at'])}, and {' and '.join(fire)} {still}; "
+        f"next: specwatch incidents {incidents[0]['id']}"
     )
 
 
 def _lines(document: Mapping[str, Any]) -> list[str]:
     silence, incidents = document["silence"], document["incidents"]
     said = f"silence {silence['id']} of {silenced(silence)}, by {silence['by']}: {silence['reason']}"
+    those = "it" if len(incidents) == 1 else "them"
     return [
         *labelled("silence", said),
-        *(line for incident in incidents for line in labelled("fires", f"{incident['id']}: {incident['summary']}")),
-        *labelled("then", "whoever was not told of it is told; to keep silent, silence it anew before"),
+        *(line for incident in incidents for line in labelled("fires", f"{incident['id']}: {_told(incident)}")),
+        *labelled(
+            "then",
+            f"receivers that have not heard of {those} are told at that time; to keep silent, add a silence before",
+        ),
         *verbatim("next", [*(f"specwatch incidents {incident['id']}" for incident in incidents), _anew(silence)]),
         *(verbatim("runbook", [url]) if (url := document["runbook_url"]) else []),
     ]
+
+
+def _told(incident: Mapping[str, Any]) -> str:
+    """Its first line, without what it says to run: that stands below."""
+    return str(incident["summary"].partition("; next: ")[0])
 
 
 def _anew(silence: Mapping[str, Any]) -> str:

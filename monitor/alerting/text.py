@@ -1,25 +1,23 @@
 """The text of an incident of acceptance, for three in the morning. Pure.
 
-The first line alone tells severity, route, domain, how much and since when.
+The first line alone tells severity, route, domain, how much, since when and what to run.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.document import METRIC_NAMES, RUNBOOK, next_lines
+from monitor.alerting.document import METRIC_NAMES, RUNBOOK, headline, next_lines
+from monitor.alerting.domains import NAMED_AT_MOST, Told, named, others, ranked
 from monitor.alerting.floors import back_above_floor, below_floor, floor_lines, is_floor, known_below
 from monitor.alerting.layout import clock, duration, labelled, these_runs, verbatim
-from monitor.core.cost import cost_text
+from monitor.core.cost import cost_text, pace_text
 from monitor.core.explanation import cause_texts, joint_cause_texts
 from monitor.core.format import by_source, change, figure, leak_text, replica_difference_text
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-
-NAMED_AT_MOST = 4
-"""Domains named in a first line, which a phone shows; the lines below it name them all."""
 
 CAUSES_AT_MOST = 3
 """Of what moved, in a message; `specwatch explain` has them all."""
@@ -29,15 +27,23 @@ def alarm(document: Mapping[str, Any]) -> str:
     """One line that stands alone; of several domains it has the figures of the one that fell furthest."""
     joined = _joined(document)
     also = _NEWS.get(document["transition"], "")
-    head = f"{document['severity'].upper()}{also} {document['route']} · {named(joined)}"
+    head = f"{document['severity'].upper()}{also} {document['route']} · {_who(document, joined)}"
     cost = document["cost_per_day"]
     told = fallen(document["verdict"], cost) if len(joined) == 1 else _worst_of(document, next(iter(joined)))
     ended_at = document["ended_at"]
     again = "" if ended_at is None else f"; again, {duration(ended_at, document['happened_at'])} after it was resolved"
-    return f"{head}: {told}, since {clock(min(joined.values()))}{again}"
+    return headline(document, f"{head}: {told}, since {clock(min(joined.values()))}{again}")
 
 
 _NEWS = {Transition.UPDATED.value: ", NOW ALSO", Transition.REOPENED.value: ", AGAIN"}
+
+
+def _who(document: Mapping[str, Any], joined: Collection[str]) -> str:
+    """The domains told of; of many that join others how many more, and how many they are now."""
+    of, broken = document["route_domains"], document["domains"]
+    if len(joined) <= NAMED_AT_MOST or set(joined) == set(broken):
+        return named(joined, of)
+    return f"{len(joined)} more, now {named(broken, of)}"
 
 
 def fallen(verdict: Mapping[str, Any], cost_per_day: float | None = None) -> str:
@@ -45,7 +51,7 @@ def fallen(verdict: Mapping[str, Any], cost_per_day: float | None = None) -> str
     if is_floor(verdict):
         return below_floor(verdict, cost_per_day)
     leak = ", a slow leak" if verdict.get("accumulated") is not None else ""
-    return f"{METRIC_NAMES[verdict['metric']]} {_against_baseline(verdict)}{leak}"
+    return f"{METRIC_NAMES[verdict['metric']]} {against_baseline(verdict)}{leak}"
 
 
 def _worst_of(document: Mapping[str, Any], name: str) -> str:
@@ -53,7 +59,7 @@ def _worst_of(document: Mapping[str, Any], name: str) -> str:
     worst = document["involved"][name]["worst"]
     if worst is None:
         return f"{known_below(document['involved'][name])} in {name}"
-    return f"{METRIC_NAMES[worst['metric']]} of {name}, the worst, {_against_baseline(worst)}"
+    return f"{METRIC_NAMES[worst['metric']]} of {name}, the worst, {against_baseline(worst)}"
 
 
 def _joined(document: Mapping[str, Any]) -> dict[str, str]:
@@ -75,26 +81,19 @@ def worst_first(involved: Mapping[str, Mapping[str, Any]], names: Collection[str
     return sorted(names, key=fall)
 
 
-def named(names: Collection[str]) -> str:
-    """All of a few, or the first of many and how many more."""
-    first = list(names)
-    if len(first) > NAMED_AT_MOST:
-        first = [*first[: NAMED_AT_MOST - 1], f"and {len(first) - NAMED_AT_MOST + 1} more"]
-        return f"{', '.join(first[:-1])} {first[-1]}"
-    return ", ".join(first)
-
-
 def resolution(document: Mapping[str, Any]) -> str:
     """One line: what is well again, and after how long."""
     verdict, involved = document["verdict"], document["involved"]
-    head = f"RESOLVED {document['route']} · {named(worst_first(involved, involved) or [document['domain']])}"
+    names = worst_first(involved, involved) or [document["domain"]]
+    head = f"RESOLVED {document['route']} · {named(names, document['route_domains'])}"
     last = f" of {document['domain']}, the last to heal," if len(involved) > 1 else ""
     metric = METRIC_NAMES[verdict["metric"]]
-    now = back_above_floor(verdict) if is_floor(verdict) else _against_baseline(verdict)
-    return f"{head}: {metric}{last} is back at {now}, after {lasted(document)}"
+    now = back_above_floor(verdict) if is_floor(verdict) else against_baseline(verdict)
+    return headline(document, f"{head}: {metric}{last} is back at {now}, after {lasted(document)}")
 
 
-def _against_baseline(verdict: Mapping[str, Any]) -> str:
+def against_baseline(verdict: Mapping[str, Any]) -> str:
+    """The value by its source, and how far it is from its baseline's."""
     change = verdict["change"]
     now, before = (figure(verdict["metric"], verdict[key]) for key in ("value", "baseline_value"))
     value = f"{now}{by_source(verdict.get('source'))}"
@@ -119,6 +118,7 @@ def firing_lines(document: Mapping[str, Any]) -> list[str]:
     elif document["last_bump"] is not None:
         steps.append("if the change above is yours: roll it back, or approve a new baseline")
     return [
+        *_impact_lines(document),
         *_evidence_lines(document),
         *_cause_lines(document),
         *labelled("last good", _last_good(document)),
@@ -133,9 +133,9 @@ def firing_lines(document: Mapping[str, Any]) -> list[str]:
 def _gathered_lines(document: Mapping[str, Any]) -> list[str]:
     """Of several domains that joined: each with its worst figure, and what holds for all of them."""
     involved, joined = document["involved"], _joined(document)
-    each = [f"{name}{_worst(involved[name])}" for name in joined]
+    each = [_told(name, involved[name]) for name in joined]
     rules = dict.fromkeys(involved[name]["rule"] for name in joined)
-    others = {name: fall for name, fall in document["other_changes"].items() if name not in joined}
+    changes = {name: fall for name, fall in document["other_changes"].items() if name not in joined}
     unmeasured = [name for name in document["unmeasured_domains"] if name not in joined]
     steps = [
         f"specwatch explain --incident {document['incident_id']}",
@@ -144,11 +144,12 @@ def _gathered_lines(document: Mapping[str, Any]) -> list[str]:
     if document["last_bump"] is not None:
         steps.append("if the change above is yours: roll it back, or approve a new baseline")
     return [
-        *verbatim("joined", each),
+        *_impact_lines(document),
+        *ranked("joined", each),
         *labelled("rule", ", ".join(rules)),
         *_joint_cause_lines(document, joined),
         *labelled("changed", _bump(document["last_bump"])),
-        *_others(others, unmeasured, document["last_bump"]),
+        *_others(changes, unmeasured, document["last_bump"]),
         *next_lines(document, steps),
         *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
     ]
@@ -188,6 +189,27 @@ def _ruled(verdict: Mapping[str, Any]) -> str:
     return f"leaking, {leak_text(verdict)}" + (f", {these_runs(over)}" if over else "")
 
 
+def _impact_lines(document: Mapping[str, Any]) -> list[str]:
+    """What it does to whoever uses the route: whether answers are others, and how much longer they take."""
+    return labelled("impact", "; ".join([_answers(document["outputs"]), *_pace(document["pace"])]))
+
+
+def _answers(outputs: Mapping[str, Any] | None) -> str:
+    if outputs is None or outputs["points_at"] is None:
+        return "speed and cost; speculative decoding by itself changes no answers"
+    if outputs["points_at"] == "target":
+        told = f"they changed on {outputs['changed']} of {outputs['compared']} prompts"
+        return f"speed and cost, and the answers may be others: {told}"
+    told = f"they are as before on {outputs['compared'] - outputs['changed']} of {outputs['compared']} prompts"
+    return f"speed and cost, not the answers: {told}"
+
+
+def _pace(pace: Mapping[str, Any] | None) -> list[str]:
+    if pace is None:
+        return ["how much slower cannot be told"]
+    return [pace_text(pace)]
+
+
 def _cause_lines(document: Mapping[str, Any]) -> list[str]:
     """The surest first; where outputs point at nothing they are told by themselves."""
     if not document["looked_at"]:
@@ -213,8 +235,13 @@ def history_lines(document: Mapping[str, Any]) -> list[str]:
     """How long it lasted and what was broken, at worst how much."""
     opened, ended = (clock(document[name]) for name in ("opened_at", "happened_at"))
     involved = document["involved"]
-    parts = [f"{name}{_worst(involved[name])}" for name in worst_first(involved, involved)]
-    return [*labelled("lasted", f"{lasted(document)}, {opened} to {ended}"), *verbatim("was broken", parts)]
+    parts = [_told(name, involved[name]) for name in worst_first(involved, involved)]
+    return [*labelled("lasted", f"{lasted(document)}, {opened} to {ended}"), *ranked("was broken", parts)]
+
+
+def _told(name: str, domain: Mapping[str, Any]) -> Told:
+    worst = domain["worst"]
+    return Told(name, _worst(domain), None if worst is None else worst["change"])
 
 
 def _worst(domain: Mapping[str, Any]) -> str:
@@ -239,11 +266,7 @@ def _last_good(document: Mapping[str, Any]) -> str:
 
 
 def _others(changes: Mapping[str, float], unmeasured: Sequence[str], bump: Mapping[str, Any] | None) -> list[str]:
-    parts = [f"{name} {change(value)}" for name, value in changes.items()]
-    if unmeasured:
-        since = "not judged yet" if bump is None else "not judged since the change"
-        parts.append(f"{since}: {', '.join(unmeasured)}")
-    return labelled("others", ", ".join(parts)) if parts else []
+    return others(changes, unmeasured, "not judged yet" if bump is None else "not judged since the change")
 
 
 def _replicas(difference: Mapping[str, Any] | None) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.document import RUNBOOK, head_of_receiver, next_lines, with_text
+from monitor.alerting.document import RUNBOOK, head_of_receiver, headline, next_lines, with_text
 from monitor.alerting.layout import clock, duration, labelled, verbatim
 from monitor.core.format import count
 from monitor.core.incidents import Transition
@@ -47,10 +47,11 @@ def undelivered_event(
         "runbook_url": runbook_url,
     }
     of = f" of incident {number}" if number else ""
-    document["summary"] = (
+    said = (
         f"{incident['severity'].upper()} {incident['route']}: could not deliver “{_short(lost['summary'])}”{of}, "
-        f"since {clock(lost['happened_at'])}: {why}; next: specwatch receivers test {receiver}"
+        f"since {clock(lost['happened_at'])}: {why}"
     )
+    document["summary"] = headline(document, said, f"specwatch receivers test {receiver}")
     steps = [
         f"specwatch receivers test {receiver}",
         f"specwatch receivers retry {receiver}",
@@ -60,7 +61,7 @@ def undelivered_event(
         *labelled("not told", lost["summary"]),
         *labelled("why", why),
         *labelled("told of it", ", ".join(sorted(told)) or "nobody: there is no other receiver"),
-        *labelled("meanwhile", f"what else {receiver} is not told is not told here, until it takes a message again"),
+        *labelled("meanwhile", f"no more is said of {receiver} until it takes a message; it may miss others too"),
         *next_lines(document, steps),
         *verbatim("runbook", [runbook_url or RUNBOOK]),
     ]
@@ -79,7 +80,9 @@ def delivered_event(
     }
     lasted = duration(incident["opened_at"], now.isoformat())
     left = f"{count(missed, 'message')} never reached it" if missed else "nothing that it missed is left to tell"
-    document["summary"] = f"RESOLVED {incident['route']}: it takes messages again, after {lasted}; {left}"
+    document["summary"] = headline(
+        document, f"RESOLVED {incident['route']}: it takes messages again, after {lasted}; {left}"
+    )
     return with_text(document, next_lines(document, [f"specwatch receivers retry {receiver}"] if missed else []))
 
 

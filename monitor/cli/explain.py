@@ -9,7 +9,7 @@ import click
 
 from monitor.cli.history import require_route
 from monitor.cli.output import RECORD_ID, Column, document_format_option, local_time, print_table, wrapped
-from monitor.core.cost import cost_text
+from monitor.core.cost import cost_text, pace_text
 from monitor.core.explanation import cause_texts
 from monitor.core.format import NOTHING, by_source, change, figure, floor_text
 from monitor.core.judge import TRIP_P
@@ -130,6 +130,8 @@ def _print(document: Mapping[str, Any], *, prompts: bool) -> None:
         _line("cause", text)
     if document["organic"]:
         _line("traffic", _traffic(document["organic"]))
+    if document["pace"]:
+        _line("pace", pace_text(document["pace"]))
     if document["cost"]:
         _line("cost", cost_text(document["cost"]))
     if prompts and document["prompts"]:

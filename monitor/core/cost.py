@@ -25,16 +25,35 @@ def cost_per_day(ratio: float, price_per_hour: float | None, gpus: int | None) -
     return (1 - ratio) * price_per_hour * (gpus or 1) * HOURS_PER_DAY
 
 
+def pace(evidence: Evidence) -> dict[str, Any] | None:
+    """How fast one request decodes, now and in the baseline's runs (their median), and if that is slower than in any.
+
+    None where speeds cannot be held against each other: not measured, or with more load than any of the baseline's.
+    """
+    now, known = evidence.tokens_per_second, evidence.baseline_tokens_per_second
+    if not now or not known or had_more_load(evidence):
+        return None
+    return {"tokens_per_second": now, "baseline_tokens_per_second": median(known), "slower": now < min(known)}
+
+
+def pace_text(pace: Mapping[str, Any]) -> str:
+    """How much longer an answer takes, from which speeds."""
+    now, before = pace["tokens_per_second"], pace["baseline_tokens_per_second"]
+    speeds = f"{now:.0f} tokens a second per request, baseline {before:.0f}"
+    if not pace["slower"]:
+        return f"no slower than the slowest of the baseline's runs ({speeds})"
+    return f"the same tokens take {before / now:.2f} times as long ({speeds})"
+
+
 def lost_money(evidence: Evidence, price_per_hour: float | None, gpus: int | None) -> dict[str, Any] | None:
     """What the same tokens cost more on a server that is kept busy: price × (baseline's speed ÷ the run's − 1).
 
-    `price_per_hour` is of one GPU, in the route's currency. None without a price, and where speeds cannot be held
-    against each other: as fast as one of the baseline's runs, or a run had more load than any of those.
+    `price_per_hour` is of one GPU, in the route's currency. None without a price, and where it is not slower.
     """
-    now, known = evidence.tokens_per_second, evidence.baseline_tokens_per_second
-    if price_per_hour is None or not now or not known or now >= min(known) or had_more_load(evidence):
+    found = pace(evidence)
+    if price_per_hour is None or found is None or not found["slower"]:
         return None
-    before = median(known)
+    now, before = found["tokens_per_second"], found["baseline_tokens_per_second"]
     per_hour = price_per_hour * (gpus or 1) * (before / now - 1)
     return {
         "per_hour": per_hour,
@@ -48,10 +67,9 @@ def lost_money(evidence: Evidence, price_per_hour: float | None, gpus: int | Non
 
 
 def cost_text(cost: Mapping[str, Any]) -> str:
-    """How much, and from which speeds."""
-    now, before = cost["tokens_per_second"], cost["baseline_tokens_per_second"]
+    """How much, at which price."""
+    gpus = f"{cost['gpus']} GPU{'' if cost['gpus'] == 1 else 's'}"
     return (
-        f"{cost['per_hour']:.2f} an hour, {cost['per_day']:.2f} a day for each server kept busy: the same tokens take "
-        f"{before / now:.2f} times as long ({now:.0f} tokens a second per request, baseline {before:.0f}), "
-        f"at {cost['gpu_price_per_hour']:g} an hour for each of {cost['gpus']} GPU{'' if cost['gpus'] == 1 else 's'}"
+        f"{cost['per_hour']:.2f} an hour, {cost['per_day']:.2f} a day for each server kept busy, "
+        f"at {cost['gpu_price_per_hour']:g} an hour for each of {gpus}"
     )

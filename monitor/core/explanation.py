@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.core.cause import Kind, Strength
 from monitor.core.causes import causes, looked_at
-from monitor.core.cost import lost_money
+from monitor.core.cost import lost_money, pace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +26,7 @@ def explained(evidence: Evidence, price_per_hour: float | None = None, gpus: int
         "looked_at": seen,
         "not_known": unseen,
         "organic": None if evidence.organic is None else evidence.organic.as_dict(),
+        "pace": pace(evidence),
         "cost": lost_money(evidence, price_per_hour, gpus),
     }
 
@@ -33,7 +34,8 @@ def explained(evidence: Evidence, price_per_hour: float | None = None, gpus: int
 def cause_texts(document: Mapping[str, Any]) -> list[str]:
     """A text per cause, the surest first; where none was found, what was looked at and what is not known."""
     texts = [
-        f"{cause['kind'].replace('_', ' ')} ({cause['strength']}): {cause['sentence']}" for cause in document["causes"]
+        f"{cause['kind'].replace('_', ' ')} ({cause['strength']} evidence): {cause['sentence']}"
+        for cause in document["causes"]
     ]
     if texts:
         return texts
@@ -64,7 +66,7 @@ def _joint_text(kind: str, found: Mapping[str, Mapping[str, Any]], domains: int)
     named = "" if len(found) == domains else f": {', '.join(found)}"
     alike = len({cause["sentence"] for cause in found.values()}) == 1
     sentence = found[surest]["sentence"] if alike else f"in {surest}, {found[surest]['sentence']}"
-    return f"{kind.replace('_', ' ')} ({found[surest]['strength']}, {where}{named}): {sentence}"
+    return f"{kind.replace('_', ' ')} ({found[surest]['strength']} evidence, {where}{named}): {sentence}"
 
 
 def _strength(cause: Mapping[str, Any]) -> int:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
 RULE = "stale"
+OF_LATE = timedelta(minutes=30)
+"""So far back a passive reading still says how a server is: a row is written every ten minutes."""
 LEAST = timedelta(minutes=2)
 """However short the period, so long a valid run may be away: a run itself takes its time."""
 
@@ -33,6 +35,26 @@ class Measured:
     invalid: Mapping[str, int] = field(default_factory=dict)
     last_run_id: int | None = None
     last_detail: str | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The newest passive reading of one replica: looks that worked and that did not, until `ended_at`."""
+
+    replica: str
+    reads: int
+    failures: int
+    ended_at: datetime
+    last_failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Around:
+    """Of a route that is not measured: whether a worker lives, how many of its probes wait, who was read of late."""
+
+    worker_lives: bool
+    waiting: int
+    readings: Sequence[Reading] = ()
 
 
 def stale_since(

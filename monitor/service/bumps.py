@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from monitor.alerting.bump_message import bump_event
 from monitor.alerting.routing import receivers_for_bumps
+from monitor.config.alerting import runbook_url
 from monitor.config.replicas import Discovery
 from monitor.core.bumps import METRIC, WINDOW, DomainAfter, domain_after
 from monitor.core.records import Identity, Reason
 from monitor.service.jobs import ProbeJob, defer
-from monitor.store import baselines, identities, queue, runs, slots
+from monitor.store import baselines, identities, incidents, queue, runs, slots, trips
 from monitor.store import bumps as store
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class Bumps:
             route=route.name,
             labels=route.labels,
             announcement=pending.announcement,
-            named={} if said is None else said.named(),
+            announced={} if said is None else said.named(),
             noticed=store.bumps_of(connection, [pending.id])[pending.id],
             not_shown=list(dict.fromkeys(not_shown)),
             domains=after_each,
@@ -156,11 +157,20 @@ class Bumps:
             unprobed=unprobed,
             at_baseline=_at_baseline(connection, after_each, after),
             replicas=sorted({run.replica for run in after}),
+            incident=_open_incident(connection, route.name),
+            confirming=trips.pending_domains(connection, route.name),
             opened_at=pending.opened_at,
             now=now,
+            external_url=self._alerting.external_url,
+            runbook_url=runbook_url(self._alerting, route),
         )
         store.decide(connection, pending.id, document, receivers_for_bumps(self._alerting, route), now)
         return True
+
+
+def _open_incident(connection: Connection, route: str) -> dict[str, Any] | None:
+    found = incidents.open_incident(connection, route)
+    return None if found is None else incidents.get_incident(connection, found[0])
 
 
 def _verdict_of(case: Case, changes: Mapping[str, tuple[Any, Any]]) -> int:

@@ -69,7 +69,13 @@ class Reminding:
             for domain, broken in state.domains.items()
         }
         document = reminder_event(
-            last, severity=state.severity, opened_at=opened_at, now=now, involved=known["domains"], current=current
+            last,
+            severity=state.severity,
+            opened_at=opened_at,
+            now=now,
+            involved=known["domains"],
+            current=current,
+            route_domains=route.domains,
         )
         incidents.add_event(connection, incident_id, life.Transition.REMINDER, document, receivers, now)
         return True

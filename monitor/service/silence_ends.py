@@ -56,7 +56,9 @@ class SilenceEnds:
             route = self._routes[name]
             told = {one for incident in those for one in receivers_for(self._alerting, route, incident["severity"])}
             runbook = runbook_url(self._alerting, route)
-            document = silence_end_event(silence, name, route.labels, those, now=now, runbook_url=runbook)
+            document = silence_end_event(
+                silence, name, route.labels, those, route_domains=route.domains, now=now, runbook_url=runbook
+            )
             outbox.queue_note(connection, document, told - takes_no_notes(self._alerting), now)
         return True
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.routing import receivers_for
 from monitor.alerting.stale import measured_event, stale_event
 from monitor.config.alerting import runbook_url
 from monitor.core.incidents import IncidentState, Transition
-from monitor.core.stale import Measured, on_measured, on_stale, stale_since
-from monitor.store import incidents, outbox, slots
+from monitor.core.stale import OF_LATE, Around, Measured, on_measured, on_stale, stale_since
+from monitor.service.queue_keeper import STALLED_AFTER_SECONDS
+from monitor.store import incidents, outbox, queue, slots, verdicts
+from monitor.store.organic import newest_readings
 from monitor.store.stale import last_finished, measured
 
 if TYPE_CHECKING:
@@ -95,6 +97,8 @@ class StaleWatch:
             involved=(incidents.get_incident(connection, incident_id) or {})["domains"],
             every=route.every,
             periods=alerting.stale.after,
+            around=_around(connection, route.name, now),
+            route_domains=route.domains,
             opened_at=now,
             now=now,
             external_url=alerting.external_url,
@@ -103,6 +107,18 @@ class StaleWatch:
         logger.warning("%s", document["summary"])
         receivers = receivers_for(alerting, route, alerting.stale.severity)
         incidents.add_event(connection, incident_id, Transition.OPENED, document, receivers, now)
+
+
+def _around(connection: Connection, route: str, now: datetime) -> Around:
+    lives = queue.worker_lives(connection, STALLED_AFTER_SECONDS)
+    readings = newest_readings(connection, route, now - OF_LATE)
+    return Around(lives, queue.due_jobs(connection, route), readings)
+
+
+def _current(connection: Connection, route: str) -> dict[str, dict[str, Any]]:
+    """Domain → the verdict that says most of its newest judged run."""
+    found = (verdicts.get_verdict(connection, one) for one in verdicts.newest_verdicts(connection, route))
+    return {one.domain: {**one.document, "run_id": one.run_id} for one in found if one is not None}
 
 
 def end_stale(case: Case, alerting: Alerting) -> None:
@@ -127,6 +143,9 @@ def end_stale(case: Case, alerting: Alerting) -> None:
         run_id=case.recorded.run_id,
         replica=case.run.replica,
         involved=known["domains"],
+        current=_current(case.connection, case.route.name),
+        route_domains=case.route.domains,
+        since=known["events"][0].get("since", known["opened_at"]),
         opened_at=incidents.opened_at(case.connection, incident_id),
         now=case.now,
         external_url=alerting.external_url,

@@ -110,7 +110,8 @@ class Transitions:
             explained=None if found is None else explained(found, route.gpu_price_per_hour, route.gpus),
             last_bump=identities.last_bump(connection, route.name),
             other_changes=verdicts.last_changes(connection, route.name, rule.name),
-            configured_domains=() if is_absolute(rule) else route.domains,
+            route_domains=route.domains,
+            judged_domains=() if is_absolute(rule) else route.domains,
             replica_difference=replica_difference(connection, route.name, run.domain, case.recorded.run_id)
             if found is None
             else found.replica_difference,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Double, cast, func, insert, literal_column, select
+from sqlalchemy.dialects.postgresql import distinct_on
 
 from monitor.core.organic import SOURCE
+from monitor.core.stale import Reading
 from monitor.store.schema import organic
 
 if TYPE_CHECKING:
@@ -25,6 +27,18 @@ def store_organic(connection: Connection, rows: Sequence[Organic]) -> None:
 def read_routes(connection: Connection) -> list[str]:
     """Routes with a reading, sorted."""
     return list(connection.execute(select(organic.c.route).distinct().order_by(organic.c.route)).scalars())
+
+
+def newest_readings(connection: Connection, route: str, since: datetime) -> list[Reading]:
+    """The newest of each replica since then, by replica."""
+    c = organic.c
+    statement = (
+        select(c.replica, c.reads, c.failures, c.ended_at, c.last_failure)
+        .ext(distinct_on(c.replica))
+        .where(c.route == route, c.began_at >= since)
+        .order_by(c.replica, c.id.desc())
+    )
+    return [Reading(**row._mapping) for row in connection.execute(statement)]
 
 
 def organic_history(

@@ -18,6 +18,10 @@ WAITING = text(
     "AND args->'job'->>'route' = :route AND args->'job'->>'domain' = :domain "
     "AND args->'job'->>'replica' = :replica AND args->'job'->>'reason' = :reason)"
 )
+DUE = text(
+    "SELECT count(*) FROM procrastinate_jobs WHERE status = 'todo' AND args->'job'->>'route' = :route "
+    "AND (scheduled_at IS NULL OR scheduled_at <= now())"
+)
 STATES = text(
     "SELECT args->'job'->>'key' AS key, status::text AS state FROM procrastinate_jobs "
     "WHERE args->'job'->>'key' = ANY(:keys)"
@@ -40,6 +44,11 @@ def scheduled_waits(
     values = {"route": route, "domain": domain, "replica": replica, "reason": reason.value}
     found = connection.execute(WAITING, values)
     return bool(found.scalar_one())
+
+
+def due_jobs(connection: Connection, route: str) -> int:
+    """How many probes of the route are due and not begun."""
+    return int(connection.execute(DUE, {"route": route}).scalar_one())
 
 
 def job_states(connection: Connection, keys: Sequence[str]) -> dict[str, str]:

@@ -68,6 +68,12 @@ def pending_trip(connection: Connection, trip_id: int) -> Trip | None:
     return Trip(row.id, row.route, row.domain, rules, row.run_id, row.baseline_id, row.confirmations_queued)
 
 
+def pending_domains(connection: Connection, route: str) -> list[str]:
+    """Domains of the route whose trip waits for its confirmation runs, sorted."""
+    statement = select(trips.c.domain).where(trips.c.route == route, trips.c.state == "pending")
+    return list(connection.execute(statement.order_by(trips.c.domain)).scalars())
+
+
 def count_confirmation(connection: Connection, trip_id: int, queued: int) -> None:
     statement = update(trips).where(trips.c.id == trip_id)
     connection.execute(statement.values(confirmations_queued=trips.c.confirmations_queued + queued))

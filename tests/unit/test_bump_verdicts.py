@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -38,6 +39,7 @@ NOTICED: dict[str, Any] = {
 }
 
 
+NEXT = f"; next: specwatch bumps --route {ROUTE}"
 SINCE = "2026-03-02 10:00:00 UTC"
 
 
@@ -47,7 +49,7 @@ def event(*domains: DomainAfter, **changes: Any) -> dict[str, Any]:
         "route": ROUTE,
         "labels": {"team": "chat"},
         "announcement": ANNOUNCEMENT,
-        "named": {"drafter": "org/drafter-v2"},
+        "announced": {"drafter": "org/drafter-v2"},
         "noticed": [],
         "not_shown": [],
         "domains": domains,
@@ -55,8 +57,12 @@ def event(*domains: DomainAfter, **changes: Any) -> dict[str, Any]:
         "unprobed": [],
         "at_baseline": False,
         "replicas": ["http://vllm-0:8000"],
+        "incident": None,
+        "confirming": [],
         "opened_at": START,
         "now": START + timedelta(minutes=6),
+        "external_url": "https://specwatch.example.com",
+        "runbook_url": "https://wiki.example.com/bumps",
     }
     return bump_event(**{**values, **changes})
 
@@ -147,19 +153,19 @@ def test_the_first_line_tells_what_runs_now_and_which_domains_moved_how_much() -
     assert event(FELL, LEVEL, ROSE)["summary"] == (
         f"BUMP {ROUTE} · after bump to drafter org/drafter-v2, since {SINCE}: "
         "coding -22.0% (95 % interval -25.0% to -19.0%), writing +8.0% (95 % interval +5.0% to +11.0%), "
-        "others unchanged"
+        f"others unchanged{NEXT}"
     )
 
 
 def test_a_bump_that_moved_nothing_says_so() -> None:
     assert (
         event(LEVEL)["summary"]
-        == f"BUMP {ROUTE} · after bump to drafter org/drafter-v2, since {SINCE}: all domains unchanged"
+        == f"BUMP {ROUTE} · after bump to drafter org/drafter-v2, since {SINCE}: all domains unchanged{NEXT}"
     )
 
 
 def test_where_nothing_moved_there_is_no_new_level_to_accept() -> None:
-    text = event(LEVEL, announcement=None, named={}, noticed=[NOTICED], at_baseline=True)["text"]
+    text = event(LEVEL, announcement=None, announced={}, noticed=[NOTICED], at_baseline=True)["text"]
     assert "baseline create" not in text
     assert "announced  by nobody; it runs again what its baselines were measured with" in text
     assert "Is it a change you know of?" not in _joined(text)
@@ -170,7 +176,7 @@ def test_an_interval_too_wide_to_tell_is_never_called_unchanged() -> None:
     noisy = DomainAfter("math", None, -0.26, (-0.54, 0.19), 1.89, 2.55, 2, 36, "request", (8,))
     assert (noisy.changed, noisy.as_dict()["reason"]) == (None, "the interval is too wide to tell")
     document = event(FELL, noisy, LEVEL)
-    assert document["summary"].endswith("(95 % interval -25.0% to -19.0%), others unchanged, too noisy to tell: math")
+    assert document["summary"].endswith(f"-19.0%), others unchanged, too noisy to tell: math{NEXT}")
     assert "math: the interval is too wide to tell: -26.0% (95 % interval -54.0% to +19.0%), AL" in _joined(
         document["text"]
     )
@@ -181,9 +187,9 @@ def _joined(text: str) -> str:
 
 
 def test_a_bump_that_nobody_announced_is_named_as_one() -> None:
-    document = event(FELL, announcement=None, named={}, noticed=[NOTICED])
+    document = event(FELL, announcement=None, announced={}, noticed=[NOTICED])
     assert document["what"] == "version 0.30.0"
-    assert document["summary"].endswith("coding -22.0% (95 % interval -25.0% to -19.0%); nobody announced it")
+    assert document["summary"].endswith(f"coding -22.0% (95 % interval -25.0% to -19.0%); nobody announced it{NEXT}")
     assert "announced  by nobody: within 2h before it was noticed" in document["text"]
     assert (
         "changed    version 0.29.0 → 0.30.0, noticed 2026-03-02 10:00:00 UTC on http://vllm-0:8000" in document["text"]
@@ -192,25 +198,27 @@ def test_a_bump_that_nobody_announced_is_named_as_one() -> None:
 
 def test_domains_that_cannot_be_compared_are_named_with_their_reason() -> None:
     document = event(FELL, OTHER_K)
-    assert document["summary"].endswith("(95 % interval -25.0% to -19.0%), not comparable: math")
+    assert document["summary"].endswith(f"(95 % interval -25.0% to -19.0%), not comparable: math{NEXT}")
     assert "math: not comparable: K 5 is not the baseline's 3" in document["text"]
 
 
 def test_a_route_without_a_baseline_is_told_that_nothing_can_be_compared() -> None:
     document = event(DomainAfter("coding", "no approved baseline"), DomainAfter("math", "no approved baseline"))
-    assert document["summary"].endswith(f"drafter-v2, since {SINCE}: no domain can be compared: no approved baseline")
+    assert document["summary"].endswith(
+        f"drafter-v2, since {SINCE}: no domain can be compared: no approved baseline{NEXT}"
+    )
     assert "baseline   none is approved yet, so nothing is judged" in document["text"]
 
 
 def test_what_could_not_be_probed_in_time_is_said() -> None:
     document = event(FELL, unprobed=["math on http://vllm-1:8000"])
-    assert document["summary"].endswith("; not all probed within 2h")
+    assert document["summary"].endswith(f"; not all probed within 2h{NEXT}")
     assert "probed     not all within 2h; missing: math on http://vllm-1:8000" in document["text"]
 
 
 def test_what_was_announced_and_is_not_to_be_seen_is_said() -> None:
     document = event(LEVEL, not_shown=["engine version 0.30.0 was announced, the server says 0.29.0"])
-    assert document["summary"].endswith("all domains unchanged; the servers do not show it")
+    assert document["summary"].endswith(f"all domains unchanged; the servers do not show it{NEXT}")
     assert "not shown  engine version 0.30.0 was announced, the server says 0.29.0" in document["text"]
 
 
@@ -220,12 +228,53 @@ def test_the_message_has_evidence_who_announced_it_and_the_command_that_accepts_
         "             prompts, run 31, baseline 7",
         "             math: unchanged: -1.0% (95 % interval -3.0% to +1.0%), AL 2.38 of 2.40 by request, 24",
         "             prompts, run 32, baseline 8",
+        "  alert      none is open, and no rule has found a loss to confirm",
         "  changed    no change of model, drafter, engine or K was seen on this route since it was announced",
         "  announced  by ci at 2026-03-02 10:00:00 UTC: retrained on March's traffic",
         "  probed     2 domains on http://vllm-0:8000",
         "  baseline   the old one stands, and judges what runs now, until another is approved",
-        f"  next       specwatch history {ROUTE} --since 24h",
+        f"  next       specwatch bumps --route {ROUTE}",
+        f"             specwatch history {ROUTE} --since 24h",
         "             to accept the new level, once ten runs of it are there:",
         f"             specwatch baseline create {ROUTE} --last 10 --approve --by NAME --why REASON",
         "  link       https://ci.example.com/42",
     ]
+
+
+def test_a_loss_that_is_alerted_leads_to_its_incident_and_to_the_way_back() -> None:
+    document = event(
+        FELL,
+        announcement=None,
+        announced={},
+        noticed=[NOTICED, {**NOTICED, "changes": {"drafter": ["a", "b"], "version": ["0.30.0", "0.31.0"]}}],
+        incident={"id": 3, "severity": "page", "route": ROUTE},
+        confirming=["math"],
+    )
+    assert document["summary"].endswith(
+        "; nobody announced it; incident 3 (page) is open; an alert follows if confirmation runs agree; "
+        "next: specwatch incidents 3"
+    )
+    assert (document["incident"], document["confirming"]) == ({"id": 3, "severity": "page"}, ["math"])
+    assert document["text"].splitlines()[-7:] == [
+        "  next       specwatch incidents 3",
+        f"             specwatch history {ROUTE} --since 24h",
+        "             if it is not wanted, put back version 0.29.0, drafter a",
+        "             to accept the new level, once ten runs of it are there:",
+        f"             specwatch baseline create {ROUTE} --last 10 --approve --by NAME --why REASON",
+        "  link       https://specwatch.example.com/incidents/3",
+        "  runbook    https://wiki.example.com/bumps",
+    ]
+
+
+def test_many_domains_that_moved_are_told_by_how_many_and_how_far() -> None:
+    moved = [replace(FELL, domain=f"d{number}", change=-0.22 + number / 100) for number in range(6)]
+    assert (
+        ": all 6 domains changed, from d0 -22.0% (95 % interval -25.0% to -19.0%) to d5 -17.0%; next:"
+        in (event(*moved)["summary"])
+    )
+    alike = [replace(FELL, domain=f"d{number}") for number in range(5)]
+    assert (
+        ": 5 of 6 domains changed, each -22.0% (d0: 95 % interval -25.0% to -19.0%), others unchanged; next:"
+        in (event(*alike, LEVEL)["summary"])
+    )
+    assert "             and 3 more, -19.0% to -17.0%: d3, d4, d5\n" in event(*moved)["text"]

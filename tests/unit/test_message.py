@@ -51,13 +51,14 @@ EVIDENCE = Evidence(
     baseline_tokens_per_second=(238.0, 240.0, 242.0),
 )
 DRAFTER = (
-    "  cause      drafter (strong): drafter org/drafter → org/other; outputs unchanged (24/24): points at\n"
-    "             the drafter or its cache\n"
+    "  cause      drafter (strong evidence): drafter org/drafter → org/other; outputs unchanged (24/24):\n"
+    "             points at the drafter or its cache\n"
 )
-COST = (
-    "  cost       1.00 an hour, 24.00 a day for each server kept busy: the same tokens take 1.25 times as\n"
-    "             long (192 tokens a second per request, baseline 240), at 2 an hour for each of 2 GPUs\n"
+IMPACT = (
+    "  impact     speed and cost; speculative decoding by itself changes no answers; the same tokens take\n"
+    "             1.25 times as long (192 tokens a second per request, baseline 240)\n"
 )
+COST = "  cost       1.00 an hour, 24.00 a day for each server kept busy, at 2 an hour for each of 2 GPUs\n"
 
 
 def confirmed() -> Verdict:
@@ -95,7 +96,8 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
         "outputs": None,
         "last_bump": DRAFTER_BUMP,
         "other_changes": {"math": -0.012, "coding": -0.2},
-        "configured_domains": ["coding", "math"],
+        "route_domains": ["coding", "math"],
+        "judged_domains": ["coding", "math"],
         "replica_difference": None,
         "external_url": "https://specwatch.example.com",
         "runbook_url": "https://wiki.example.com/specwatch",
@@ -107,7 +109,8 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
 def test_an_opened_incident_says_how_much_since_when_what_changed_and_what_to_do() -> None:
     assert event(Transition.OPENED, confirmed())["text"] == (
         "PAGE chat-prod · coding: acceptance length 1.92 by request, 20% below its baseline 2.40, "
-        "since 2026-03-02 10:00:00 UTC\n"
+        "since 2026-03-02 10:00:00 UTC; next: specwatch incidents 12\n"
+        f"{IMPACT}"
         "  evidence   -20.0% (95 % interval -21.7% to -18.2%) in geometric means over 24 prompts, runs 31,\n"
         "             33, 34, baseline 7, source request\n"
         "  rule       acceptance-drop: acceptance_length down 15%; replica http://vllm-0:8000\n"
@@ -132,9 +135,9 @@ def test_an_opened_incident_says_how_much_since_when_what_changed_and_what_to_do
     [
         (
             Changes(5, 24),
-            "  cause      drafter (moderate): outputs unchanged (19/24): points at the drafter or its cache;",
+            "  cause      drafter (moderate evidence): outputs unchanged (19/24): points at the drafter or its",
         ),
-        (Changes(20, 24), "  cause      target (strong): outputs changed on 20 of 24: points at the target;"),
+        (Changes(20, 24), "  cause      target (strong evidence): outputs changed on 20 of 24: points at the target;"),
         (Changes(12, 24), "  outputs    changed on 12 of 24: points at neither drafter nor target"),
         (
             Changes(20, 24, 0.5),
@@ -178,7 +181,8 @@ def test_an_updated_incident_names_the_domain_that_broke_now() -> None:
     assert document["domains"] == ["coding", "math"]
     assert document["text"] == (
         "PAGE, NOW ALSO chat-prod · math: acceptance length 1.92 by request, 20% below its baseline 2.40, "
-        "since 2026-03-02 10:00:00 UTC\n"
+        "since 2026-03-02 10:00:00 UTC; next: specwatch incidents 12\n"
+        f"{IMPACT}"
         "  evidence   -20.0% (95 % interval -21.7% to -18.2%) in geometric means over 24 prompts, runs 31,\n"
         "             33, 34, baseline 7, source request\n"
         "  rule       acceptance-drop: acceptance_length down 15%; replica http://vllm-0:8000\n"
@@ -217,19 +221,21 @@ def test_domains_that_joined_together_are_told_in_one_message_with_their_worst_f
             "writing": {**fallen(-0.35, 1.56, 37, 38, 39), "rule": "acceptance-slip"},
         },
         other_changes={"coding": -0.23, "math": -0.2, "writing": -0.35, "rag": -0.01},
-        configured_domains=["coding", "math", "qa", "writing", "rag"],
+        route_domains=["coding", "math", "qa", "writing", "rag"],
+        judged_domains=["coding", "math", "qa", "writing", "rag"],
         external_url=None,
     )
     assert list(document["joined"]) == ["math", "qa", "writing"]
     assert document["text"] == (
         "PAGE, NOW ALSO chat-prod · writing, qa, math: acceptance length of writing, the worst, 1.56 by request, "
-        "35% below its baseline 2.40, since 2026-03-02 10:00:00 UTC\n"
+        "35% below its baseline 2.40, since 2026-03-02 10:00:00 UTC; next: specwatch incidents 12\n"
+        f"{IMPACT}"
         "  joined     writing, at worst -35.0% (1.56 of 2.40 by request, runs 37-39)\n"
         "             qa, at worst -21.0% (1.90 of 2.40 by request, runs 32, 35, 36)\n"
         "             math, at worst -20.0% (1.92 of 2.40 by request, runs 31, 33, 34)\n"
         "  rule       acceptance-slip, acceptance-drop\n"
-        "  cause      drafter (strong, 2 of 3 domains: qa, math): in qa, drafter org/drafter → org/other;\n"
-        "             outputs unchanged (24/24): points at the drafter or its cache\n"
+        "  cause      drafter (strong evidence, 2 of 3 domains: qa, math): in qa, drafter org/drafter →\n"
+        "             org/other; outputs unchanged (24/24): points at the drafter or its cache\n"
         "  changed    drafter org/drafter → org/other; k 3 → 5, noticed 2026-03-02 09:58:20 UTC on\n"
         "             http://vllm-0:8000\n"
         "  others     coding -23.0%, rag -1.0%\n"
@@ -251,12 +257,12 @@ def test_of_causes_in_several_domains_that_of_the_most_evidence_comes_first_and_
     load = cause("load", "weak", "waiting 3, at most 0 in the baseline's runs")
     found = {"math": [template, drafter], "qa": [drafter, load], "rag": [load]}
     assert joint_cause_texts(found) == [
-        "drafter (moderate, 2 of 3 domains: math, qa): outputs unchanged",
-        "template (strong, 1 of 3 domains: math): 24 of 24 prompts have other numbers of tokens",
-        "load (weak, 2 of 3 domains: qa, rag): waiting 3, at most 0 in the baseline's runs",
+        "drafter (moderate evidence, 2 of 3 domains: math, qa): outputs unchanged",
+        "template (strong evidence, 1 of 3 domains: math): 24 of 24 prompts have other numbers of tokens",
+        "load (weak evidence, 2 of 3 domains: qa, rag): waiting 3, at most 0 in the baseline's runs",
     ]
     assert joint_cause_texts({"math": [drafter], "qa": [drafter]}) == [
-        "drafter (moderate, all 2 domains): outputs unchanged"
+        "drafter (moderate evidence, all 2 domains): outputs unchanged"
     ]
 
 
@@ -268,19 +274,73 @@ def test_domains_without_any_cause_are_told_with_what_was_looked_at() -> None:
     assert "\n  cause      none found; looked at: identity; not known: outputs," in told["text"]
 
 
-def test_of_many_domains_the_first_line_names_some_and_the_text_all() -> None:
+def test_of_many_domains_the_first_line_says_how_many_and_the_text_names_all_the_worst_first() -> None:
     names = [f"domain-{number:02}" for number in range(10)]
     joins = dict.fromkeys(names[:-1], START.isoformat())
-    involved = {name: fallen(-0.2, 1.92, 36) for name in names}
-    told = event(Transition.UPDATED, confirmed(), domain=names[-1], joins=joins, involved=involved)
-    assert told["summary"].startswith(
-        "PAGE, NOW ALSO chat-prod · domain-00, domain-01, domain-02 and 7 more: acceptance length of domain-00"
+    involved = {name: fallen(-0.2 - number / 100, 1.92, 36) for number, name in enumerate(names)}
+    told = event(
+        Transition.UPDATED,
+        confirmed(),
+        domain=names[-1],
+        joins=joins,
+        involved=involved,
+        broken_domains=["coding", *names],
+        route_domains=["coding", "math", *names],
+        other_changes=dict.fromkeys(names, -0.2),
     )
-    assert all(f" {name}, at worst -20.0%" in told["text"] for name in names)
-    ended = event(Transition.RESOLVED, well(), domain=names[0], involved=involved)
+    assert told["summary"].startswith(
+        "PAGE, NOW ALSO chat-prod · 10 more, now 11 of 12 domains: acceptance length of domain-09, the worst, 1.92"
+    )
+    assert (
+        "\n  joined     domain-09, at worst -29.0% (1.92 of 2.40 by request, run 36)\n"
+        "             domain-08, at worst -28.0% (1.92 of 2.40 by request, run 36)\n"
+        "             domain-07, at worst -27.0% (1.92 of 2.40 by request, run 36)\n"
+        "             and 7 more, -26.0% to -20.0%: domain-06, domain-05, domain-04, domain-03, domain-02,\n"
+        "             domain-01, domain-00\n"
+    ) in told["text"]
+    ended = event(
+        Transition.RESOLVED,
+        well(),
+        domain=names[0],
+        involved=involved,
+        route_domains=names,
+        other_changes={name: number / 100 for number, name in enumerate(names)},
+    )
     assert ended["joined"] == {}
-    assert ended["summary"].startswith("RESOLVED chat-prod · domain-00, domain-01, domain-02 and 7 more: ")
-    assert all(f"{name}, at worst -20.0%" in " ".join(ended["text"].split()) for name in names)
+    assert ended["summary"].startswith("RESOLVED chat-prod · all 10 domains: ")
+    assert "\n  was broken domain-09, at worst -29.0%" in ended["text"]
+    assert "\n  others     9 domains, +1.0% to +9.0%, the lowest domain-01\n" in ended["text"]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "speed", "told"),
+    [
+        (
+            Changes(0, 24),
+            192.0,
+            "speed and cost, not the answers: they are as before on 24 of 24 prompts; the same tokens take 1.25 times "
+            "as long (192 tokens a second per request, baseline 240)",
+        ),
+        (
+            Changes(20, 24),
+            239.0,
+            "speed and cost, and the answers may be others: they changed on 20 of 24 prompts; "
+            "no slower than the slowest of the baseline's runs (239 tokens a second per request, baseline 240)",
+        ),
+        (
+            Changes(12, 24),
+            None,
+            "speed and cost; speculative decoding by itself changes no answers; how much slower cannot be told",
+        ),
+    ],
+    ids=["the drafter's", "the target's", "nobody's"],
+)
+def test_an_alert_says_whether_answers_are_others_and_how_much_longer_they_take(
+    outputs: Changes, speed: float | None, told: str
+) -> None:
+    found = replace(EVIDENCE, outputs=outputs, identity_changes={}, tokens_per_second=speed)
+    text = event(Transition.OPENED, confirmed(), outputs=outputs.as_dict(), explained=explained(found))["text"]
+    assert f"impact {told} evidence" in " ".join(text.split())
 
 
 def test_a_resolved_incident_says_how_it_stands_how_long_it_lasted_and_what_it_was_and_advises_no_rollback() -> None:
@@ -294,7 +354,7 @@ def test_a_resolved_incident_says_how_it_stands_how_long_it_lasted_and_what_it_w
     )
     assert document["text"] == (
         "RESOLVED chat-prod · coding, math: acceptance length of coding, the last to heal, is back at 2.40 by request, "
-        "level with its baseline 2.40, after 2 h 5 min\n"
+        "level with its baseline 2.40, after 2 h 5 min; incident 12\n"
         "  evidence   0.0% (95 % interval -2.5% to +2.6%) in geometric means over 24 prompts, runs 41, 42,\n"
         "             baseline 7, source request\n"
         "  rule       acceptance-drop: acceptance_length down 15%; replica http://vllm-0:8000\n"
@@ -321,7 +381,7 @@ def test_an_incident_closed_without_a_measurement_says_why_and_does_not_claim_th
     assert (document["transition"], document["reason"]) == ("resolved", "route removed from configuration")
     assert document["text"] == (
         "RESOLVED chat-prod · coding: route removed from configuration, after 3 h 0 min; "
-        "nothing was measured to be well\n"
+        "nothing was measured to be well; incident 12\n"
         "  lasted     3 h 0 min, 2026-03-02 10:00:00 UTC to 2026-03-02 13:00:00 UTC\n"
         "  was broken coding, at worst -23.0% (1.85 of 2.40, run 36)\n"
         "  next       specwatch incidents 12"
@@ -389,6 +449,7 @@ def test_the_document_holds_everything_a_receiver_may_show() -> None:
         "baseline_runs": BASELINE_RUNS,
         "outputs": None,
         "cost_per_day": None,
+        "route_domains": ["coding", "math"],
         "joined_causes": {"coding": explained(EVIDENCE)["causes"]},
         **{name: value for name, value in explained(EVIDENCE, 2.0, 2).items() if name not in ("moved", "organic")},
         "last_bump": DRAFTER_BUMP,
@@ -398,7 +459,7 @@ def test_the_document_holds_everything_a_receiver_may_show() -> None:
         "link": "https://specwatch.example.com/incidents/12",
         "runbook_url": "https://wiki.example.com/specwatch",
         "summary": "PAGE chat-prod · coding: acceptance length 1.92 by request, 20% below its baseline 2.40, "
-        "since 2026-03-02 10:00:00 UTC",
+        "since 2026-03-02 10:00:00 UTC; next: specwatch incidents 12",
     }
 
 
@@ -412,8 +473,8 @@ def test_a_replica_that_differs_is_named_with_how_much() -> None:
     document = event(Transition.OPENED, confirmed(), **changes)
     assert document["replica_difference"]["run_id"] == 34
     assert (
-        "  cause      replica (strong): only http://b:8000: -20.1% (95 % interval -23.0% to -17.2%) against 2\n"
-        "             other replicas, over 24 prompts, source request\n"
+        "  cause      replica (strong evidence): only http://b:8000: -20.1% (95 % interval -23.0% to -17.2%)\n"
+        "             against 2 other replicas, over 24 prompts, source request\n"
     ) in document["text"]
 
 
@@ -442,4 +503,4 @@ def test_a_healed_domain_is_compared_with_its_baseline_in_words(length: float, w
 )
 def test_how_long_it_lasted_is_told_in_two_units(seconds: int, words: str) -> None:
     document = event(Transition.RESOLVED, well(), opened_at=START, now=START + timedelta(seconds=seconds))
-    assert document["summary"].endswith(f", after {words}")
+    assert document["summary"].endswith(f", after {words}; incident 12")

@@ -10,7 +10,7 @@ import pytest
 from monitor.alerting.alertmanager import webhook_body
 from monitor.alerting.stale import measured_event, stale_event
 from monitor.core.incidents import IncidentState, Transition
-from monitor.core.stale import Measured, on_measured, on_stale, stale_since
+from monitor.core.stale import Around, Measured, Reading, on_measured, on_stale, stale_since
 from tests.factories import START
 
 EVERY = timedelta(minutes=40)
@@ -63,7 +63,10 @@ def test_the_last_domain_that_is_measured_again_resolves_it() -> None:
     assert (list(state.domains), transition) == ([], Transition.RESOLVED)
 
 
-def opening(**stale: Measured) -> dict[str, Any]:
+AROUND = Around(True, 3, [Reading("http://vllm-0:8000", 7, 3, START + 80 * MINUTE, "connection refused")])
+
+
+def opening(around: Around = AROUND, **stale: Measured) -> dict[str, Any]:
     return stale_event(
         incident_id=13,
         route="chat-prod",
@@ -73,6 +76,8 @@ def opening(**stale: Measured) -> dict[str, Any]:
         involved={name: {"rule": "stale"} for name in stale},
         every=EVERY,
         periods=2,
+        around=around,
+        route_domains=["coding", "math"],
         opened_at=START + timedelta(minutes=81),
         now=START + timedelta(minutes=81),
         external_url="https://specwatch.example.com",
@@ -84,11 +89,17 @@ def test_the_message_says_since_when_nothing_is_measured_why_and_what_to_do() ->
     coding = Measured(None, 41, START, {"unreachable": 2, "busy": 1}, 46, "http://vllm-0:8000: connection refused")
     math = Measured(None, 42, START + MINUTE, {"unreachable": 2}, 45, "http://vllm-0:8000: timed out")
     assert opening(coding=coding, math=math)["text"] == (
-        "WARNING chat-prod · coding, math: no valid run for 1 h 21 min, since 2026-03-02 10:00:00 UTC: "
-        "unreachable, busy\n"
+        "WARNING chat-prod · coding, math: not measured for 1 h 21 min, no valid run since 2026-03-02 10:00:00 UTC: "
+        "unreachable, busy; next: specwatch incidents 13\n"
+        "  impact     since then a drop of acceptance goes unnoticed; whether the route serves its users is\n"
+        "             not judged here\n"
         "  measured   coding: last valid run 41, at 2026-03-02 10:00:00 UTC\n"
         "             math: last valid run 42, at 2026-03-02 10:01:00 UTC\n"
-        "  invalid    4 × unreachable, 1 × busy; run 46: http://vllm-0:8000: connection refused\n"
+        "  why        4 × unreachable, 1 × busy; run 46: http://vllm-0:8000: connection refused\n"
+        "  servers    http://vllm-0:8000 answered 7 of 10 readings of its metrics page until 2026-03-02\n"
+        "             11:20:00 UTC; the last failure: connection refused\n"
+        "  workers    at least one lives, 3 probes of this route due and not begun: does one probe take\n"
+        "             longer than the period?\n"
         "  rule       stale: 2 periods of 40m without a valid run\n"
         "  next       specwatch incidents 13\n"
         "             specwatch runs --route chat-prod\n"
@@ -99,14 +110,69 @@ def test_the_message_says_since_when_nothing_is_measured_why_and_what_to_do() ->
     )
 
 
-def test_where_no_run_was_made_at_all_the_workers_are_asked_after() -> None:
-    lines = opening(coding=Measured())["text"].splitlines()
-    assert lines[0].endswith("since 2026-03-02 10:00:00 UTC: no run was made")
-    assert lines[1] == "  measured   coding: never, since 2026-03-02 10:00:00 UTC"
-    assert lines[2].startswith("  invalid    no run was made: is a worker running")
+@pytest.mark.parametrize(
+    ("around", "workers"),
+    [
+        (
+            Around(False, 22),
+            "none lives: is 'specwatch serve' or 'specwatch worker' running? 22 probes of this route due and not begun",
+        ),
+        (Around(True, 0), "at least one lives, 0 probes of this route due and not begun"),
+    ],
+)
+def test_where_no_run_was_made_at_all_the_workers_and_the_servers_are_told_of(around: Around, workers: str) -> None:
+    text = opening(around=around, coding=Measured())["text"]
+    assert ": no run was made; next: specwatch incidents 13\n" in text
+    assert "\n  measured   coding: never, since 2026-03-02 10:00:00 UTC\n  why        no run was made\n" in text
+    assert "\n  servers    no reading of their metrics page in the last 30m\n" in text
+    assert f"workers {workers} rule" in " ".join(text.split())
 
 
-def test_the_end_says_that_it_is_measured_and_not_that_it_is_well() -> None:
+TRIPPED = {
+    "run_id": 49,
+    "outcome": "tripped",
+    "metric": "acceptance_length",
+    "value": 1.92,
+    "baseline_value": 2.4,
+    "change": -0.2,
+    "source": "request",
+}
+NOT_JUDGED = {"run_id": 50, "outcome": "invalid", "reason": "no approved baseline", "change": None}
+DEAD_TEXT = "first-position survival 1% by request: the drafter proposes nothing the target accepts"
+DEAD = {**TRIPPED, "metric": "first_position_survival", "value": 0.01, "below": 0.05, "change": None}
+
+
+@pytest.mark.parametrize(
+    ("current", "first_line", "lines"),
+    [
+        (
+            {"coding": TRIPPED, "math": {**TRIPPED, "run_id": 50, "outcome": "ok", "value": 2.4, "change": 0.0}},
+            "coding, the worst, acceptance length 1.92 by request, 20% below its baseline 2.40; "
+            "confirmation runs are on their way: if it holds, that is told next",
+            [
+                "coding: acceptance length 1.92 by request, 20% below its baseline 2.40, run 49",
+                "math: acceptance length 2.40 by request, level with its baseline 2.40, run 50",
+            ],
+        ),
+        (
+            {"coding": DEAD, "math": TRIPPED},
+            f"coding, the worst, {DEAD_TEXT}; confirmation runs are on their way: if it holds, that is told next",
+            [
+                f"coding: {DEAD_TEXT}, run 49",
+                "math: acceptance length 1.92 by request, 20% below its baseline 2.40, run 49",
+            ],
+        ),
+        (
+            {"coding": NOT_JUDGED},
+            "whether it is well is not judged: no approved baseline",
+            ["coding: not judged: no approved baseline", "math: not judged: no rule applies"],
+        ),
+    ],
+    ids=["fallen", "dead", "not judged"],
+)
+def test_the_end_says_how_the_worst_stands_since_measured_is_not_well(
+    current: dict[str, Any], first_line: str, lines: list[str]
+) -> None:
     document = measured_event(
         incident_id=13,
         route="chat-prod",
@@ -116,14 +182,22 @@ def test_the_end_says_that_it_is_measured_and_not_that_it_is_well() -> None:
         run_id=50,
         replica="http://vllm-0:8000",
         involved={"coding": {}, "math": {}},
+        current=current,
+        route_domains=["coding", "math"],
+        since=(START - timedelta(hours=1)).isoformat(),
         opened_at=START,
         now=START + timedelta(minutes=5),
         external_url=None,
     )
-    assert document["text"] == (
-        "RESOLVED chat-prod · coding, math: measured again, run 50 of math, the last, is valid, after 5 min 0 s\n"
-        "  next       specwatch incidents 13\n"
-        "             specwatch run show 50"
+    run_id = 49 if lines[0].endswith("run 49") else 50
+    assert document["summary"] == (
+        "RESOLVED chat-prod · coding, math: measured again after 1 h 5 min without a valid run; "
+        f"{first_line}; incident 13"
+    )
+    told = " ".join(document["text"].removeprefix(document["summary"]).split())
+    assert told == (
+        f"now {' '.join(lines)} next specwatch incidents 13 specwatch run show {run_id} "
+        "specwatch history chat-prod --since 24h"
     )
 
 
