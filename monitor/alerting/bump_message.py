@@ -228,7 +228,7 @@ def _steps(document: Mapping[str, Any]) -> list[str]:
     before = _before(document["noticed"])
     return [
         *steps,
-        *([f"if it is not wanted, put back {before}"] if before and not document["at_baseline"] else []),
+        *([f"if it is not wanted, roll back to {before}"] if before and not document["at_baseline"] else []),
         "to accept the new level, once ten runs of it are there:",
         f"specwatch baseline create {route} --last 10 --approve --by NAME --why REASON",
     ]

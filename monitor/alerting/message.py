@@ -47,7 +47,7 @@ def incident_event(
     judged_domains: Sequence[str],
     replica_difference: ReplicaDifference | None,
     external_url: str | None,
-    runbook_url: str | None,
+    runbook_urls: Sequence[str],
     ended_at: datetime | None = None,
     cost_per_day: float | None = None,
     explained: Mapping[str, Any] | None = None,
@@ -59,6 +59,7 @@ def incident_event(
     `judged_domains`: of `route_domains` those that this rule holds against a baseline.
     `ended_at`: when an incident that comes again had been resolved.
     `cost_per_day`: of speculation that does not break even, in the currency of the route's GPU price, where it has one.
+    `runbook_urls`: what is read on it, of the rule first, then of those that broke the domains that it joins.
     `explained`: what moved (core/explanation.py); None where that is not asked, as of a resolution.
     """
     resolved = transition is Transition.RESOLVED
@@ -100,7 +101,8 @@ def incident_event(
         "other_changes": {name: other_changes[name] for name in sorted(other_changes) if name != domain},
         "unmeasured_domains": sorted(set(judged_domains) - other_changes.keys() - {domain}),
         "replica_difference": None if replica_difference is None else replica_difference.as_dict(),
-        "runbook_url": runbook_url,
+        "runbook_url": next(iter(runbook_urls), None),
+        "runbook_urls": list(runbook_urls),
     }
     document["summary"] = resolution(document) if resolved else alarm(document)
     return with_text(document, resolved_lines(document) if resolved else firing_lines(document))

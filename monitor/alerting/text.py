@@ -126,7 +126,7 @@ def firing_lines(document: Mapping[str, Any]) -> list[str]:
         *_others(document["other_changes"], document["unmeasured_domains"], document["last_bump"]),
         *(labelled("cost", cost_text(document["cost"])) if document["cost"] else []),
         *next_lines(document, steps),
-        *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
+        *verbatim("runbook", document["runbook_urls"] or [RUNBOOK]),
     ]
 
 
@@ -151,7 +151,7 @@ def _gathered_lines(document: Mapping[str, Any]) -> list[str]:
         *labelled("changed", _bump(document["last_bump"])),
         *_others(changes, unmeasured, document["last_bump"]),
         *next_lines(document, steps),
-        *verbatim("runbook", [document["runbook_url"] or RUNBOOK]),
+        *verbatim("runbook", document["runbook_urls"] or [RUNBOOK]),
     ]
 
 

@@ -130,7 +130,7 @@ def _print(document: Mapping[str, Any], *, prompts: bool) -> None:
         _line("cause", text)
     if document["organic"]:
         _line("traffic", _traffic(document["organic"]))
-    if document["pace"]:
+    if document["moved"] and document["pace"]:
         _line("pace", pace_text(document["pace"]))
     if document["cost"]:
         _line("cost", cost_text(document["cost"]))

@@ -6,7 +6,7 @@ A cause is named only where a measurement points at it; where none does, there i
 from __future__ import annotations
 
 from statistics import fmean, median, pstdev
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from monitor.core.cause import FELL, HELD, LEVEL, Cause, Kind, Strength
 from monitor.core.format import change, count, figure, replica_difference_text
@@ -114,10 +114,8 @@ def _drafter(evidence: Evidence) -> Cause | None:
     if outputs is not None and outputs.points_at == "drafter" and _fell(evidence):
         same = outputs.compared - outputs.changed
         parts.append(f"outputs unchanged ({same}/{outputs.compared}): points at the drafter or its cache")
-        fallen = _fallen_position(evidence)
-        parts += [] if fallen is None else [fallen.text]
-        alone = (configuration and not version) or (fallen is not None and fallen.is_dead)
-        strength = Strength.STRONG if named or alone else Strength.MODERATE
+        parts += _fallen_position(evidence)
+        strength = Strength.STRONG if named or (configuration and not version) else Strength.MODERATE
     dead = evidence.first_position_survival
     if dead is not None and dead < DEAD_BELOW:
         parts.append(
@@ -132,23 +130,14 @@ def _drafter(evidence: Evidence) -> Cause | None:
     )
 
 
-class _Position(NamedTuple):
-    text: str
-    is_dead: bool
-
-
-def _fallen_position(evidence: Evidence) -> _Position | None:
-    """The position at which the drafter lost most of the acceptance that it had there, where both sides show it.
-
-    It is dead where next to nothing is accepted any more: no load, prompt or age of a server does that to one position.
-    """
+def _fallen_position(evidence: Evidence) -> list[str]:
+    """The position at which the drafter lost most of the acceptance that it had there, where both sides show it."""
     now, before = map(_conditional, (evidence.survival, evidence.baseline_survival))
     falls = [after / then - 1 for after, then in zip(now, before, strict=False) if then]
     if not falls or min(falls) >= -LEVEL:
-        return None
+        return []
     at = falls.index(min(falls))
-    text = f"conditional acceptance at position {at + 1} {before[at]:.2f} → {now[at]:.2f}, the most of {len(falls)}"
-    return _Position(text, now[at] < DEAD_BELOW <= before[at])
+    return [f"conditional acceptance at position {at + 1} {before[at]:.2f} → {now[at]:.2f}, the most of {len(falls)}"]
 
 
 def _conditional(survival: Sequence[float]) -> list[float]:

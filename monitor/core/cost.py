@@ -26,22 +26,22 @@ def cost_per_day(ratio: float, price_per_hour: float | None, gpus: int | None) -
 
 
 def pace(evidence: Evidence) -> dict[str, Any] | None:
-    """How fast one request decodes, now and in the baseline's runs (their median), and if that is slower than in any.
+    """How fast one request decodes: now, in the baseline's runs (their median), and in the slowest of them.
 
     None where speeds cannot be held against each other: not measured, or with more load than any of the baseline's.
     """
     now, known = evidence.tokens_per_second, evidence.baseline_tokens_per_second
     if not now or not known or had_more_load(evidence):
         return None
-    return {"tokens_per_second": now, "baseline_tokens_per_second": median(known), "slower": now < min(known)}
+    return {"tokens_per_second": now, "baseline_tokens_per_second": median(known), "slowest_of_baseline": min(known)}
 
 
 def pace_text(pace: Mapping[str, Any]) -> str:
     """How much longer an answer takes, from which speeds."""
-    now, before = pace["tokens_per_second"], pace["baseline_tokens_per_second"]
-    speeds = f"{now:.0f} tokens a second per request, baseline {before:.0f}"
-    if not pace["slower"]:
-        return f"no slower than the slowest of the baseline's runs ({speeds})"
+    now, before, slowest = pace["tokens_per_second"], pace["baseline_tokens_per_second"], pace["slowest_of_baseline"]
+    speeds = f"{now:,.0f} tokens a second per request, baseline {before:,.0f}"
+    if now >= slowest:
+        return f"not clearly slower: {speeds}, {slowest:,.0f} in the slowest of its runs"
     return f"the same tokens take {before / now:.2f} times as long ({speeds})"
 
 
@@ -51,7 +51,7 @@ def lost_money(evidence: Evidence, price_per_hour: float | None, gpus: int | Non
     `price_per_hour` is of one GPU, in the route's currency. None without a price, and where it is not slower.
     """
     found = pace(evidence)
-    if price_per_hour is None or found is None or not found["slower"]:
+    if price_per_hour is None or found is None or found["tokens_per_second"] >= found["slowest_of_baseline"]:
         return None
     now, before = found["tokens_per_second"], found["baseline_tokens_per_second"]
     per_hour = price_per_hour * (gpus or 1) * (before / now - 1)

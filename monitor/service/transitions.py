@@ -19,6 +19,7 @@ from monitor.store.gathering import Gathering, gathering, take_place
 from monitor.store.replicas import replica_difference
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from monitor.config.alerting import Alerting, Rule
@@ -116,8 +117,14 @@ class Transitions:
             if found is None
             else found.replica_difference,
             external_url=self._alerting.external_url,
-            runbook_url=runbook_url(self._alerting, route, rule),
+            runbook_urls=self._runbook_urls(case, rule, [known["domains"][name]["rule"] for name in gathered.joined]),
         )
+
+    def _runbook_urls(self, case: Case, rule: Rule, joined: Sequence[str]) -> list[str]:
+        """Of the rule, then of those that broke the domains that it joins, each once."""
+        known = {one.name: one for one in self._alerting.rules}
+        urls = [runbook_url(self._alerting, case.route, known.get(name)) for name in (rule.name, *joined)]
+        return list(dict.fromkeys(url for url in urls if url is not None))
 
     def _evidence(self, case: Case, rule: Rule, verdict: judge.Verdict) -> Evidence:
         change = None if verdict.estimate is None else verdict.estimate.change

@@ -63,7 +63,8 @@ def test_runs_below_break_even_open_an_incident_with_what_it_costs_and_say_that_
     assert (transition, event["cost_per_day"]) == ("opened", pytest.approx((1 - 1.3 / 1.5) * 2 * 4 * 24))
     assert event["summary"] == (
         "WARNING chat-prod · coding: speculation is losing here, at 25.60 a day for each server: "
-        "acceptance length 1.30 by request, below its break-even 1.50 (modelled), since 2026-03-02 10:00:00 UTC"
+        "acceptance length 1.30 by request, below its break-even 1.50 (modelled), since 2026-03-02 10:00:00 UTC; "
+        f"next: specwatch incidents {incident_id}"
     )
     text = " ".join(event["text"].split())
     assert "1.30 acceptance length over runs 1-3 of 24 prompts, source request; break-even 1.50, at least 1.47" in text

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from monitor.service.case import Recorded
     from monitor.store.database import Database
 
+NEXT = f"; next: specwatch bumps --route {ROUTE}"
 NEW = replace(IDENTITY, version="0.33.0")
 SECOND = "http://vllm-1:8000"
 
@@ -73,13 +74,16 @@ def test_a_noticed_bump_ends_in_one_verdict_when_every_domain_was_probed(story: 
     second = story.probe(identity=NEW)
     [bump] = story.bumps()
     assert bump["state"] == "told"
+    assert (bump["verdict"]["incident"], bump["verdict"]["confirming"]) == (None, [DOMAIN])
     coding, math = bump["verdict"]["domains"]
     assert (coding["domain"], coding["run_ids"], coding["changed"]) == (DOMAIN, [first.run_id], True)
     assert coding["change"] == pytest.approx(-0.2)
     assert (math["domain"], math["run_ids"], math["changed"]) == ("math", [second.run_id], False)
     assert bump["verdict"]["summary"].startswith(f"BUMP {ROUTE} · after bump to version 0.33.0, since 2026-03-02 ")
     assert " UTC: coding -20.0% (95 %" in bump["verdict"]["summary"]
-    assert bump["verdict"]["summary"].endswith("others unchanged; nobody announced it")
+    assert bump["verdict"]["summary"].endswith(
+        f"others unchanged; nobody announced it; an alert follows if confirmation runs agree{NEXT}"
+    )
     assert {(d["receiver"], d["state"]) for d in bump["deliveries"]} == {(name, "pending") for name in BOTH}
     story.run(identity=NEW)
     assert story.count("incident_events") == 1, "it is told once"
@@ -108,7 +112,7 @@ def test_a_change_that_fits_is_announced_and_told_with_who_announced_it(story: B
     assert bump["verdict"]["summary"].startswith(
         f"BUMP {ROUTE} · after bump to engine version 0.33.0, since 2026-03-02 "
     )
-    assert bump["verdict"]["summary"].endswith(" UTC: all domains unchanged")
+    assert bump["verdict"]["summary"].endswith(f" UTC: all domains unchanged{NEXT}")
     assert "announced  by ci at" in bump["verdict"]["text"]
     assert bump["verdict"]["change_link"] == "https://ci/42"
 
@@ -138,7 +142,7 @@ def test_an_announced_change_that_never_comes_is_told_as_that(story: Bumped) -> 
     [bump] = story.bumps()
     [unlike] = bump["verdict"]["not_shown"]
     assert unlike.startswith("engine version 0.33.0 was announced, the server says ")
-    assert bump["verdict"]["summary"].endswith("all domains unchanged; the servers do not show it")
+    assert bump["verdict"]["summary"].endswith(f"all domains unchanged; the servers do not show it{NEXT}")
 
 
 def test_domains_that_nobody_could_probe_in_time_are_named(story: Bumped) -> None:
@@ -147,7 +151,9 @@ def test_domains_that_nobody_could_probe_in_time_are_named(story: Bumped) -> Non
     story.tell_overdue()
     [bump] = story.bumps()
     assert bump["verdict"]["unprobed"] == [f"math on {REPLICA}"]
-    assert bump["verdict"]["summary"].endswith("not comparable: math; nobody announced it; not all probed within 2h")
+    assert bump["verdict"]["summary"].endswith(
+        f"not comparable: math; nobody announced it; not all probed within 2h{NEXT}"
+    )
 
 
 def test_a_change_that_does_not_fit_the_announcement_is_nobody_s(story: Bumped) -> None:
@@ -169,9 +175,11 @@ def test_the_pass_of_a_gate_is_not_credited_to_what_the_gate_never_saw(story: Bu
     bad, good = story.bumps()
     assert good["announcement"]["candidate"] == passed.as_dict()
     assert good["verdict"]["text"].count("gate 1 passed, of fingerprint vllm-0.33.0-63096f17") == 1
-    assert good["verdict"]["summary"].endswith("all domains unchanged")
+    assert good["verdict"]["summary"].endswith(f"all domains unchanged{NEXT}")
     assert bad["announcement"] is None
-    assert bad["verdict"]["summary"].endswith("; nobody announced it")
+    assert bad["verdict"]["summary"].endswith(
+        f"; nobody announced it; an alert follows if confirmation runs agree{NEXT}"
+    )
     assert "gate 1" not in bad["verdict"]["text"]
 
 
@@ -288,3 +296,15 @@ def test_a_silence_of_the_route_holds_the_message_until_it_ends(story: Bumped) -
     assert {delivery["state"] for delivery in story.bumps()[0]["deliveries"]} == {"silenced"}
     story.now += 4 * EVERY
     assert {delivery.receiver for delivery in claim()} == BOTH
+
+
+def test_the_verdict_on_a_bump_names_the_incident_that_is_open_by_then(story: Bumped) -> None:
+    incident_id = story.incident()
+    story.run(DROPPED, identity=NEW)
+    story.probe(identity=NEW)
+    [bump] = story.bumps()
+    assert bump["verdict"]["incident"] == {"id": incident_id, "severity": "page"}
+    assert bump["verdict"]["summary"].endswith(
+        f"; incident {incident_id} (page) is open; next: specwatch incidents {incident_id}"
+    )
+    assert bump["verdict"]["link"] == f"https://specwatch.example.com/incidents/{incident_id}"

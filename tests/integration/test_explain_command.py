@@ -68,7 +68,7 @@ def test_a_confirmed_drop_is_explained_with_its_numbers_and_comes_out_the_same(s
     assert "a run trips at -11.0% where p is under 0.005, and is well above -7.0%; judge version 1" in text
     assert "1.92 by request, -20.0% from 2.40 (95 % interval" in text
     assert "recomputed same verdict" in text
-    assert "cause drafter (moderate): outputs unchanged (24/24): points at the drafter or its cache;" in text
+    assert "cause drafter (moderate evidence): outputs unchanged (24/24): points at the drafter or its cache;" in text
 
 
 def test_a_confirmed_verdict_shows_the_evidence_of_all_its_runs(story: Story) -> None:
@@ -194,7 +194,7 @@ def test_what_changed_of_the_identity_is_told_in_words(story: Story) -> None:
     recorded = story.run(DROPPED, identity=other)
     text = told(story, "--run", str(recorded.run_id))
     assert "changed drafter org/drafter → org/other" in text
-    assert "cause drafter (strong): drafter org/drafter → org/other; outputs unchanged (24/24)" in text
+    assert "cause drafter (strong evidence): drafter org/drafter → org/other; outputs unchanged (24/24)" in text
 
 
 def test_lost_money_is_told_where_the_route_has_a_price(story: Story, tmp_path: Path) -> None:
@@ -206,7 +206,8 @@ def test_lost_money_is_told_where_the_route_has_a_price(story: Story, tmp_path: 
     )
     recorded = story.run(DROPPED)
     text = told(story, "--run", str(recorded.run_id), config=tmp_path)
-    assert "cost 1.00 an hour, 24.00 a day for each server kept busy: the same tokens take 1.25 times as long" in text
+    assert "pace the same tokens take 1.25 times as long (192 tokens a second per request, baseline 240)" in text
+    assert "cost 1.00 an hour, 24.00 a day for each server kept busy, at 2 an hour for each of 2 GPUs" in text
     assert "cost" not in told(story, "--run", str(recorded.run_id))
 
 
@@ -225,7 +226,9 @@ def test_a_route_whose_traffic_moved_while_its_probes_held_says_the_mix_and_has_
     (found,) = explained(story, ROUTE)
     assert [cause["kind"] for cause in found["causes"]] == ["traffic_mix"]
     assert (found["organic"]["source"], found["organic"]["before"], found["organic"]["after"]) == ("organic", 2.6, 2.0)
-    assert "traffic mix (strong): organic acceptance length, of all traffic, 2.60 → 2.00 (-23.1%)" in told(story, ROUTE)
+    assert "traffic mix (strong evidence): organic acceptance length, of all traffic, 2.60 → 2.00 (-23.1%)" in told(
+        story, ROUTE
+    )
 
 
 def test_traffic_is_told_as_soon_as_enough_was_read_since_the_baseline(story: Story) -> None:

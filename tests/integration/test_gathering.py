@@ -104,7 +104,7 @@ def test_the_gathered_message_tells_the_cause_of_every_domain_that_it_tells_of(s
         several.breaks(domain, second * SECOND)
     told = several.get_incident(1)["events"][-1]
     assert sorted(told["joined_causes"]) == ["math", "qa", "writing"]
-    assert "\n  cause      drafter (moderate, all 3 domains): outputs unchanged (24/24): points at the" in told["text"]
+    assert "\n  cause      drafter (moderate evidence, all 3 domains): outputs unchanged (24/24):" in told["text"]
 
 
 def test_what_joins_long_after_the_last_message_is_told_at_once_and_what_follows_it_together(
@@ -182,3 +182,15 @@ def test_the_timeline_shows_what_was_sent_and_says_of_the_rest_that_it_was_told_
     assert "updated  qa: told in the next message, together with others" in shown
     assert shown.count("NOW ALSO") == 1
     assert "PAGE, NOW ALSO chat-prod · math, qa: acceptance length of math, the worst, 1.92" in shown
+
+
+def test_a_message_of_several_rules_names_the_runbook_of_each(database: Database) -> None:
+    rules = [{**rule, "runbook_url": f"https://wiki.example.com/{rule['name']}"} for rule in WARNS_AND_PAGES]
+    several = told_of_coding(Several(database, make_alerting(rules=rules)), SLIPPED)
+    several.breaks("qa", SECOND, SLIPPED)
+    several.breaks("math", 2 * SECOND, DROPPED)
+    told = several.get_incident(1)["events"][-1]
+    assert told["runbook_url"] == "https://wiki.example.com/drop"
+    assert told["text"].endswith(
+        "\n  runbook    https://wiki.example.com/drop\n             https://wiki.example.com/slip"
+    )

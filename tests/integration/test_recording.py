@@ -254,7 +254,7 @@ def test_the_message_tells_since_when_the_first_bad_run_started_and_when_the_dom
     assert event["last_good_run"]["run_id"] == good.run_id
     assert event["text"].splitlines()[0] == (
         "PAGE chat-prod · coding: acceptance length 1.92 by request, 20% below its baseline 2.40, "
-        f"since {started_at:%Y-%m-%d %H:%M:%S} UTC"
+        f"since {started_at:%Y-%m-%d %H:%M:%S} UTC; next: specwatch incidents 1"
     )
 
 
@@ -440,7 +440,7 @@ def test_a_dead_drafter_pages_before_there_is_a_baseline(database: Database) -> 
     event = incident["events"][0]
     assert event["summary"] == (
         "PAGE chat-prod · coding: first-position survival 1% by request: the drafter proposes nothing the target "
-        "accepts, since 2026-03-02 10:00:00 UTC"
+        f"accepts, since 2026-03-02 10:00:00 UTC; next: specwatch incidents {incident_id}"
     )
     assert "1.0% of steps had their first draft token accepted, over runs 1-3 of 24 prompts" in " ".join(
         event["text"].split()
@@ -554,7 +554,7 @@ def test_the_first_alert_says_that_only_one_replica_fell(three_replicas: Story) 
     [(incident_id, _)] = story.confirm(replica=A).transitions
     [event] = story.get_incident(incident_id)["events"]
     assert event["replica_difference"]["replica"] == A
-    assert f"  cause      replica (strong): only {A}: -20.0% " in event["text"]
+    assert f"  cause      replica (strong evidence): only {A}: -20.0% " in event["text"]
     assert event["last_good_run"]["run_id"] == event["verdict"]["run_ids"][0] - 1, "not the well run beside it"
 
 
@@ -648,7 +648,7 @@ def test_a_drop_soon_after_a_resolution_is_the_same_incident_again(well_story: S
     assert [event["transition"] for event in incident["events"]] == ["opened", "resolved", "reopened"]
     again = incident["events"][-1]
     assert again["summary"].startswith("PAGE, AGAIN chat-prod · coding: acceptance length 1.92 by request, 20% below")
-    assert again["summary"].endswith("; again, 51 min 0 s after it was resolved")
+    assert again["summary"].endswith(f"; again, 51 min 0 s after it was resolved; next: specwatch incidents {first}")
     assert {delivery["receiver"] for delivery in again["deliveries"]} == BOTH
     well_story.run(WELL)
     assert well_story.run(WELL).transitions == [(first, Transition.RESOLVED)]

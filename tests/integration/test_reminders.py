@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from monitor.alerting.layout import clock
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob
@@ -54,8 +55,9 @@ def test_a_page_is_told_again_once_per_period_with_the_newest_figures(page: Open
     assert page.heard(4 * HOUR) == ["reminder"]
     event = page.get_incident(1)["events"][-1]
     assert event["summary"] == (
-        "PAGE, STILL chat-prod · coding: acceptance length 1.80 by request, 25% below its baseline 2.40; "
-        "open for 4 h 0 min, nobody has acknowledged it"
+        "PAGE, STILL chat-prod · coding: acceptance length 1.80 by request, 25% below its baseline 2.40, as measured "
+        f"3 h 0 min ago; open since {clock(page.began.isoformat())} (4 h 0 min), nobody has acknowledged it; "
+        "next: specwatch incidents ack 1 --by NAME"
     )
     assert event["current"]["coding"]["run_id"] == event["verdict"]["run_id"]
     assert page.reminded(8 * HOUR) == [1]
@@ -107,7 +109,10 @@ def test_a_silence_of_days_ends_with_one_reminder(page: Open) -> None:
 def test_a_page_of_another_kind_is_told_again_as_it_was_told(page: Open) -> None:
     state = IncidentState({"coding": BrokenDomain("stale", "page")})
     told = make_document(
-        kind="stale", summary="PAGE chat-prod · coding: no valid run for 1 h 20 min", incident_id=2, joined={}
+        kind="stale",
+        summary="PAGE chat-prod · coding: no valid run for 1 h 20 min; next: specwatch incidents 2",
+        incident_id=2,
+        joined={},
     )
     with page.database.transaction() as connection:
         incidents.save_state(connection, "chat-prod", None, state, page.began, incidents.STALE)
@@ -117,7 +122,8 @@ def test_a_page_of_another_kind_is_told_again_as_it_was_told(page: Open) -> None
     event = page.get_incident(2)["events"][-1]
     assert event["summary"] == (
         "PAGE, STILL chat-prod · coding: no valid run for 1 h 20 min (told 2026-03-02 10:00:00 UTC); "
-        "open for 4 h 0 min, nobody has acknowledged it"
+        f"open since {clock(page.began.isoformat())} (4 h 0 min), nobody has acknowledged it; "
+        "next: specwatch incidents ack 2 --by NAME"
     )
     assert "not measured" not in event["text"]
     assert {delivery["receiver"] for delivery in event["deliveries"]} == {"hook"}

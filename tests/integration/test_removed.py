@@ -48,7 +48,8 @@ def test_an_incident_of_a_removed_route_is_closed_and_those_who_were_told_hear_w
     assert (event["transition"], event["reason"]) == ("resolved", "route removed from configuration")
     assert event["labels"] == {"team": "chat"}, "the same alert at the receiver as the one that opened"
     assert event["text"].splitlines()[0] == (
-        "RESOLVED removed · coding: route removed from configuration, after 3 h 0 min; nothing was measured to be well"
+        "RESOLVED removed · coding: route removed from configuration, after 3 h 0 min; "
+        f"nothing was measured to be well; incident {incident_id}"
     )
     assert [d["receiver"] for d in event["deliveries"]] == ["hook"], "console was not told of it, gone is gone"
 

@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from monitor.core.organic import Organic
+from monitor.core.records import Reason
 from monitor.core.stale import Measured
-from monitor.service.jobs import ProbeJob
+from monitor.service.jobs import ProbeJob, defer
 from monitor.service.recording import Recorder
 from monitor.service.removed import close_removed
 from monitor.service.stale import StaleWatch
 from monitor.store import incidents
+from monitor.store.organic import store_organic
 from monitor.store.stale import measured
-from tests.factories import ROUTE, START, make_config, make_route, make_run
+from tests.factories import REPLICA, ROUTE, START, make_config, make_route, make_run
 
 if TYPE_CHECKING:
     from monitor.service.case import Recorded
     from monitor.store.database import Database
 
+MINUTE = timedelta(minutes=1)
 LONG_AGO = START - timedelta(days=1)
 CODING = make_config(make_route(domains=["coding"]))
 
@@ -32,9 +36,9 @@ class Watched:
         self.now = START
         self.number = 0
 
-    def run(self, at: datetime, reason: str | None = None, domain: str = "coding") -> Recorded:
+    def run(self, at: datetime, reason: str | None = None, domain: str = "coding", lengths: float = 2.4) -> Recorded:
         self.number += 1
-        run = make_run(started_at=at, invalid_reason=reason, domain=domain)
+        run = make_run(lengths, started_at=at, invalid_reason=reason, domain=domain)
         with self.database.transaction() as connection:
             job = ProbeJob(f"run {self.number}", run.route, run.domain, run.replica, run.reason)
             recorded = Recorder(CODING).record(connection, job, run, run.finished_at)
@@ -73,7 +77,8 @@ def test_a_route_not_measured_for_two_periods_opens_one_incident_that_the_first_
     assert (opened["kind"], opened["severity"], opened["state"]) == ("stale", "warning", "open")
     [event] = opened["events"]
     assert event["summary"] == (
-        f"WARNING {ROUTE} · coding: no valid run for 1 h 21 min, since 2026-03-02 10:01:00 UTC: unreachable"
+        f"WARNING {ROUTE} · coding: not measured for 1 h 21 min, no valid run since 2026-03-02 10:01:00 UTC: "
+        f"unreachable; next: specwatch incidents {opened['id']}"
     )
     assert "2 × unreachable; run 3: all prompts: unreachable" in event["text"]
     assert {delivery["receiver"] for delivery in event["deliveries"]} == {"console", "hook"}
@@ -85,7 +90,46 @@ def test_a_route_not_measured_for_two_periods_opens_one_incident_that_the_first_
     assert recorded.transitions == [(ended["id"], "resolved")]
     assert (ended["state"], ended["resolved_at"]) == ("resolved", after(131).isoformat())
     assert ended["events"][-1]["summary"] == (
-        f"RESOLVED {ROUTE} · coding: measured again, run 5 is valid, after 49 min 0 s"
+        f"RESOLVED {ROUTE} · coding: measured again after 2 h 10 min without a valid run; whether it is well is not "
+        f"judged: no approved baseline; incident {ended['id']}"
+    )
+
+
+def test_the_message_says_which_servers_answer_and_whether_anybody_takes_the_probes_that_wait(watched: Watched) -> None:
+    watched.run(START)
+    other = "http://vllm-1:8000"
+    with watched.database.transaction() as connection:
+        for at, replica, reads, failures, why in (
+            (after(50), REPLICA, 10, 0, None),
+            (after(60), REPLICA, 4, 6, "connection refused"),
+            (after(61), other, 10, 0, None),
+            (after(10), "http://vllm-2:8000", 10, 0, None),
+        ):
+            seen = Organic(ROUTE, replica, at, at + 10 * MINUTE, reads, failures, last_failure=why)
+            store_organic(connection, [seen])
+        defer(connection, ProbeJob("slot 1", ROUTE, "coding", REPLICA, Reason.SCHEDULED))
+        defer(connection, ProbeJob("slot 2", "another", "coding", REPLICA, Reason.SCHEDULED))
+    [incident] = watched.look(after(82))
+    text = " ".join(incident["events"][0]["text"].split())
+    assert (
+        f"servers {REPLICA} answered 4 of 10 readings of its metrics page until 2026-03-02 11:10:00 UTC; the last "
+        f"failure: connection refused {other} answered 10 of 10 readings of its metrics page until 2026-03-02 "
+        "11:11:00 UTC workers none lives: is 'specwatch serve' or 'specwatch worker' running? "
+        "1 probe of this route due and not begun"
+    ) in text
+
+
+def test_a_route_that_is_measured_again_and_is_not_well_is_not_told_as_well(watched: Watched) -> None:
+    for number in range(10):
+        watched.run(after(number))
+    watched.look(after(100))
+    watched.run(after(110), lengths=1.92)
+    [ended] = watched.incidents()
+    assert ended["state"] == "resolved"
+    assert ended["events"][-1]["summary"] == (
+        f"RESOLVED {ROUTE} · coding: measured again after 1 h 41 min without a valid run; acceptance length 1.92 by "
+        "request, 20% below its baseline 2.40; confirmation runs are on their way: if it holds, that is told next; "
+        f"incident {ended['id']}"
     )
 
 

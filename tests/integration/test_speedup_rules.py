@@ -109,7 +109,8 @@ def test_speculation_that_loses_three_times_in_a_row_opens_an_incident_with_its_
     [event] = incident["events"]
     assert event["text"] == (
         "WARNING chat-prod · coding: speculation is losing here, at 19.20 a day for each server: measured speedup "
-        "0.90 [0.87, 0.93], since 2026-03-02 16:00:00 UTC\n"
+        "0.90 [0.87, 0.93], since 2026-03-02 16:00:00 UTC; "
+        f"next: specwatch incidents {incident['id']}\n"
         "  evidence   time per token of the plain twin over that of the replica, 24 prompts at concurrency 4;\n"
         "             3 measurements (1, 2, 3)\n"
         "  rule       losing: speedup below 1; replica http://vllm-0:8000, plain twin http://twin:8000\n"
@@ -133,7 +134,7 @@ def test_two_measurements_above_the_floor_end_it_and_an_invalid_one_does_not(los
     [incident] = losing.incidents()
     assert incident["state"] == "resolved"
     assert incident["events"][-1]["summary"] == (
-        "RESOLVED chat-prod · coding: measured speedup 1.20 [1.16, 1.24], after 30 h 0 min"
+        f"RESOLVED chat-prod · coding: measured speedup 1.20 [1.16, 1.24], after 30 h 0 min; incident {incident['id']}"
     )
 
 

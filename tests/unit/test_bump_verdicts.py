@@ -258,7 +258,7 @@ def test_a_loss_that_is_alerted_leads_to_its_incident_and_to_the_way_back() -> N
     assert document["text"].splitlines()[-7:] == [
         "  next       specwatch incidents 3",
         f"             specwatch history {ROUTE} --since 24h",
-        "             if it is not wanted, put back version 0.29.0, drafter a",
+        "             if it is not wanted, roll back to version 0.29.0, drafter a",
         "             to accept the new level, once ten runs of it are there:",
         f"             specwatch baseline create {ROUTE} --last 10 --approve --by NAME --why REASON",
         "  link       https://specwatch.example.com/incidents/3",

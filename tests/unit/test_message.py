@@ -100,7 +100,7 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
         "judged_domains": ["coding", "math"],
         "replica_difference": None,
         "external_url": "https://specwatch.example.com",
-        "runbook_url": "https://wiki.example.com/specwatch",
+        "runbook_urls": ["https://wiki.example.com/specwatch"],
         "explained": None if transition is Transition.RESOLVED else explained(EVIDENCE, 2.0, 2),
     }
     return incident_event(**{**values, **changes})
@@ -176,7 +176,7 @@ def test_an_updated_incident_names_the_domain_that_broke_now() -> None:
         last_bump=None,
         other_changes={"coding": -0.21, "qa": -0.0004},
         external_url=None,
-        runbook_url=None,
+        runbook_urls=[],
     )
     assert document["domains"] == ["coding", "math"]
     assert document["text"] == (
@@ -325,7 +325,7 @@ def test_of_many_domains_the_first_line_says_how_many_and_the_text_names_all_the
             Changes(20, 24),
             239.0,
             "speed and cost, and the answers may be others: they changed on 20 of 24 prompts; "
-            "no slower than the slowest of the baseline's runs (239 tokens a second per request, baseline 240)",
+            "not clearly slower: 239 tokens a second per request, baseline 240, 238 in the slowest of its runs",
         ),
         (
             Changes(12, 24),
@@ -458,6 +458,7 @@ def test_the_document_holds_everything_a_receiver_may_show() -> None:
         "replica_difference": None,
         "link": "https://specwatch.example.com/incidents/12",
         "runbook_url": "https://wiki.example.com/specwatch",
+        "runbook_urls": ["https://wiki.example.com/specwatch"],
         "summary": "PAGE chat-prod · coding: acceptance length 1.92 by request, 20% below its baseline 2.40, "
         "since 2026-03-02 10:00:00 UTC; next: specwatch incidents 12",
     }
