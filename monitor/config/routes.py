@@ -15,6 +15,7 @@ from monitor.config.secrets import Secret, from_directory
 from monitor.config.settings import Settings
 from monitor.config.strict import Labels, Name, Names, Number, StrictModel, Text, Whole, at_least_one
 from monitor.config.tokens import ApiToken, distinct_tokens
+from monitor.config.units import format_duration
 from monitor.core.address import RANK_HEADER
 
 RESERVED_LABELS = frozenset({"alertname", "domain", "replica", "route", "rule", "severity"})
@@ -176,6 +177,20 @@ class RoutesFile(StrictModel):
     @classmethod
     def _from_the_directory(cls, path: Path | None, info: ValidationInfo) -> Path | None:
         return from_directory(path, info)
+
+    @field_validator("retention")
+    @classmethod
+    def _long_enough_for_baselines(cls, retention: Retention, info: ValidationInfo) -> Retention:
+        for route in info.data.get("routes", ()):
+            runs = route.baseline.approve_after
+            if retention.samples is not None and runs and retention.samples < runs * route.every:
+                raise ValueError(
+                    f"samples are removed after {format_duration(retention.samples)}, before {route.name}, which runs "
+                    f"every {format_duration(route.every)}, has the {runs} with samples that its baseline is approved "
+                    f"from; keep them for {format_duration(runs * route.every)} at least, or lower "
+                    "baseline.approve_after"
+                )
+        return retention
 
     @field_validator("routes")
     @classmethod

@@ -360,6 +360,24 @@ def test_speedup_is_not_measured_more_often_than_runs_are_made() -> None:
     )
 
 
+def test_samples_are_kept_until_the_runs_of_a_baseline_are_made() -> None:
+    def kept(**keys: Any) -> RoutesFile:
+        slow = {**REQUIRED, "every": "24h", "baseline": {"approve_after": 10}, **keys}
+        return RoutesFile.model_validate({"routes": [slow], "retention": {"samples": "9d"}})
+
+    assert kept(every="40m").retention.samples == timedelta(days=9)
+    assert kept(baseline={"approve_after": 9}).retention.samples == timedelta(days=9)
+    assert kept(baseline={}).retention.samples == timedelta(days=9)
+    with pytest.raises(ValidationError) as caught:
+        kept()
+    (error,) = caught.value.errors()
+    assert (error["loc"], error["msg"]) == (
+        ("retention",),
+        "Value error, samples are removed after 9d, before chat-prod, which runs every 1d, has the 10 with samples "
+        "that its baseline is approved from; keep them for 10d at least, or lower baseline.approve_after",
+    )
+
+
 def test_a_plain_twin_is_nobody_s_replica() -> None:
     plain = {**REQUIRED, "name": "plain", "replicas": ["http://plain:8000"]}
     with pytest.raises(ValidationError, match="the plain twin of chat-prod, is a replica of plain; "):
