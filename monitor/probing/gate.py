@@ -165,6 +165,10 @@ class _Gating:
         try:
             async with asyncio.timeout(self._rest()):
                 found = await measuring.measure(prompt_set)
+                if is_pass((found.reason, found.text)) and (
+                    other := await self._no_longer(self._candidate, self._twin)
+                ):
+                    found = TwinDomain(*other, found.found)
         except TimeoutError:
             limit = self._plan.thresholds.timeout_seconds
             told = f"not measured beside its plain twin within {limit:g} s; {MORE_TIME}"
@@ -194,13 +198,27 @@ class _Gating:
     async def _look_at(self, server: Server, reference: Observation | None) -> Observation:
         """The candidate must serve the reference's model, its twin the candidate's, unless another is named."""
         wanted = server.target.model or (None if reference is None else reference.identity.model)
-        async with Client(server.target, connections=1, monotonic=self._clock.monotonic) as client:
-            found = await server.engine.observe(client, wanted, server.declared)
+        found = await self._observed(server, wanted)
         self._seen[server.name] = found.identity
         self._targets[server.name] = replace(server.target, model=found.model)
         if (started_at := found.glance.load.started_at) is not None:
             self._started[server.name] = started_at
         return found
+
+    async def _observed(self, server: Server, model: str | None) -> Observation:
+        async with Client(server.target, connections=1, monotonic=self._clock.monotonic) as client:
+            return await server.engine.observe(client, model, server.declared)
+
+    async def _no_longer(self, *servers: Server | None) -> tuple[GateReason, str] | None:
+        """Why one of them is not what was measured any more: a run tells only of what there was as it began."""
+        for server in filter(None, servers):
+            try:
+                found = await self._observed(server, self._targets[server.name].model)
+            except TargetError as error:
+                return reason_of(error.reason, server.name), f"{server.name}: {error}"
+            if problem := self._another(server, found.identity, found.glance.load.started_at):
+                return problem
+        return None
 
     def _one_process(self, looks: dict[str, Observation], other: Server) -> tuple[GateReason, str] | None:
         """Two addresses of one process: they started at the same hundredth of a second, as the same thing."""
@@ -222,6 +240,8 @@ class _Gating:
         try:
             async with asyncio.timeout(self._rest()):
                 ending = await self._compare(comparing)
+                if is_pass(ending):
+                    ending = await self._no_longer(*self._servers) or ending
         except TimeoutError:
             ending = self._ended = GateReason.TIMED_OUT, self._timed_out()
         if ending[0] in _OF_THE_SERVER:
@@ -285,12 +305,17 @@ class _Gating:
             return reason_of(
                 run.invalid_reason, server.name
             ), f"{server.name}: {run.invalid_detail or run.invalid_reason}"
-        changed = run.identity.changes_from(self._seen[server.name])
+        if problem := self._another(server, run.identity, run.regime.server_started_at):
+            return problem
+        self._seen[server.name] = run.identity
+        return None
+
+    def _another(self, server: Server, identity: Identity, started: float | None) -> tuple[GateReason, str] | None:
+        """In what it shows itself to be another than it was at first."""
+        changed = identity.changes_from(self._seen[server.name])
         if changed:
             told = ", ".join(f"{name} {before} → {now}" for name, (before, now) in changed.items())
             return GateReason.IDENTITY_CHANGED, f"{server.name}: changed during the gate: {told}"
-        self._seen[server.name] = run.identity
-        started = run.regime.server_started_at
         if started is not None and self._started.setdefault(server.name, started) != started:
             return GateReason.IDENTITY_CHANGED, f"{server.name}: the server was restarted during the gate"
         return None

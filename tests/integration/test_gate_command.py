@@ -17,6 +17,7 @@ from sqlalchemy import text
 from monitor.cli import cli
 from monitor.core.gate import GateReason
 from monitor.errors import ConfigError, StoreError
+from monitor.probing.replay import replay
 from monitor.prompts.sets import bundled_directory, load_prompt_sets
 from monitor.sim.behaviour import Behaviour, Fault, FaultKind
 from monitor.sim.domains import domains_in
@@ -243,6 +244,26 @@ def test_a_candidate_restarted_under_the_gate_is_told(production: str, candidate
         swap.join()
     assert found["exit_code"] == 13
     assert found["reason"] in {"identity_changed", "unreachable"}
+
+
+def test_a_candidate_restarted_after_its_last_look_is_not_the_one_that_passed(
+    production: str, candidate_server: SimulatedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As what it was, so that only its start tells."""
+    made: list[Any] = []
+
+    async def replayed(*given: Any, **options: Any) -> Any:
+        made.append(await replay(*given, **options))
+        if len(made) == 4:
+            candidate_server.restart()
+        return made[-1]
+
+    monkeypatch.setattr("monitor.probing.gate.replay", replayed)
+    with candidate_server.run_in_thread() as candidate:
+        found = document(gate(candidate, production, "--format", "json"))
+    assert (found["exit_code"], found["reason"], len(made)) == (13, "identity_changed", 4)
+    assert found["text"] == "math: candidate: the server was restarted during the gate"
+    assert found["domains"][0]["change"] is not None
 
 
 def test_junit_has_a_typed_case_for_every_domain(production: str, tmp_path: Path) -> None:

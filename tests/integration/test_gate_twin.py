@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from monitor.cli import cli
 from monitor.config.gates import Gates
+from monitor.probing.speedup import measure_speedup
 from monitor.sim.behaviour import Behaviour, Fault, FaultKind
 from monitor.sim.model import Drafter, Target
 from monitor.sim.server import ServerConfig, SimulatedServer
@@ -160,6 +161,27 @@ def test_a_twin_that_fails_half_way_leaves_no_pass(production: str, candidate: s
     found = document(gate(candidate, production, "--plain", served.enter_context(server.run_in_thread())))
     assert (found["exit_code"], found["reason"]) == (13, "unreachable")
     assert found["text"].startswith("math: no speedup beside the plain twin: ")
+
+
+@pytest.mark.parametrize("which", ["candidate", "twin"])
+def test_a_server_restarted_beside_the_twin_leaves_no_pass(
+    production: str, served: ExitStack, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    servers = {
+        "candidate": SimulatedServer(ServerConfig(seed=1, drafter=BETTER), STEPS),
+        "twin": SimulatedServer(ServerConfig(seed=2, drafter=PLAIN), STEPS),
+    }
+
+    async def measured(*given: Any, **options: Any) -> Any:
+        servers[which].restart()
+        return await measure_speedup(*given, **options)
+
+    monkeypatch.setattr("monitor.probing.gate_twin.measure_speedup", measured)
+    candidate, twin = (served.enter_context(server.run_in_thread()) for server in servers.values())
+    found = document(gate(candidate, production, "--plain", twin))
+    assert (found["exit_code"], found["reason"]) == (13, "identity_changed")
+    assert found["text"] == f"math: {which}: the server was restarted during the gate"
+    assert found["domains"][0]["twin"]["speedup"]["low"] > 1
 
 
 def test_times_that_mean_nothing_are_no_speedup(
