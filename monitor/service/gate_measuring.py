@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from monitor.core.address import url_and_rank
+from monitor.core.gate import GateReason
 from monitor.core.gate_verdict import GateSide, GateVerdict
 from monitor.errors import StoreError
+from monitor.probing.clock import SystemClock
 from monitor.probing.gate import Server, run_gate
 from monitor.store import gate_requests, slots
 
@@ -34,6 +37,10 @@ def servers_of(sides: Sides) -> list[str]:
 
 def open_gate(sides: Sides, now: datetime) -> dict[str, Any]:
     """What is known of the gate before it is measured, in the shape of its verdict."""
+    return _unmeasured(sides, now).as_dict()
+
+
+def _unmeasured(sides: Sides, now: datetime, why: tuple[GateReason, str] | None = None) -> GateVerdict:
     candidate, reference, plan = sides
     return GateVerdict(
         route=plan.route,
@@ -45,9 +52,10 @@ def open_gate(sides: Sides, now: datetime) -> dict[str, Any]:
         sampling=plan.sampling.as_dict(),
         started_at=now,
         finished_at=now,
+        refusal=why,
         promotion=plan.promotion,
         twin=plan.gate_twin(),
-    ).as_dict()
+    )
 
 
 async def unless_ended(
@@ -56,16 +64,17 @@ async def unless_ended(
     sides: Sides,
     on_run: Callable[[Run], object],
     on_step: Callable[[GateStep], object] = lambda _: None,
+    on_wait: Callable[[str], object] = lambda _: None,
 ) -> GateVerdict | None:
     """The verdict; None when the gate was ended meanwhile: then the servers are left alone within seconds.
 
-    `on_run` is told of each run of the candidate.
+    `on_run` is told of each run of the candidate, `on_wait` what is waited for.
     """
-    measuring = asyncio.create_task(_measured(database, sides, on_step, on_run))
+    measuring = asyncio.create_task(_measured(database, sides, on_step, on_run, on_wait))
     watching = asyncio.create_task(_until_ended(database, gate_id))
     try:
         await asyncio.wait({measuring, watching}, return_when=asyncio.FIRST_COMPLETED)
-        return measuring.result() if measuring.done() else None
+        return measuring.result() if measuring.done() else watching.result()
     finally:
         measuring.cancel()
         watching.cancel()
@@ -73,19 +82,33 @@ async def unless_ended(
 
 
 async def _measured(
-    database: Database, sides: Sides, on_step: Callable[[GateStep], object], on_run: Callable[[Run], object]
+    database: Database,
+    sides: Sides,
+    on_step: Callable[[GateStep], object],
+    on_run: Callable[[Run], object],
+    on_wait: Callable[[str], object],
 ) -> GateVerdict:
-    """Once nobody else measures beside its plain twin, nor begins to."""
-    twin = sides[2].twin
-    while twin is not None:
+    """Once nobody else measures beside its plain twin, nor begins to; undecided where that takes its time-out."""
+    twin, limit = sides[2].twin, sides[2].thresholds.timeout_seconds
+    if twin is None:
+        return await run_gate(*sides, on_step=on_step, on_run=on_run)
+    told, deadline = f"others measure beside the plain twin {twin.replica}", time.monotonic() + limit
+    waits = False
+    while True:
         async with slots.measuring(database.conninfo(), twin.base_url) as ours:
             if ours:
                 return await run_gate(*sides, on_step=on_step, on_run=on_run)
-        await asyncio.sleep(LOOK_EVERY_SECONDS)
-    return await run_gate(*sides, on_step=on_step, on_run=on_run)
+        if not waits:
+            on_wait(told)
+            waits = True
+        if time.monotonic() >= deadline:
+            text = f"not measured within {limit:g} s: {told}; ask again, or allow more time with --timeout"
+            return _unmeasured(sides, SystemClock().now(), (GateReason.TIMED_OUT, text))
+        await asyncio.sleep(min(LOOK_EVERY_SECONDS, max(0.0, deadline - time.monotonic())))
 
 
 async def _until_ended(database: Database, gate_id: int) -> None:
+    """Returns once it is."""
     while True:
         await asyncio.sleep(LOOK_EVERY_SECONDS)
         with suppress(StoreError):  # nobody could have ended it there; the next look tells

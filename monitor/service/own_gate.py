@@ -55,7 +55,8 @@ class OwnGate:
         """None when it ended without: it was cancelled, or had no turn within its time-out. Raises StoreError."""
         if not await self._has_its_turn():
             return None
-        return await unless_ended(self._database, self.id, self._sides, self._promoting.candidate_runs.append, on_step)
+        on_run = self._promoting.candidate_runs.append
+        return await unless_ended(self._database, self.id, self._sides, on_run, on_step, self._waits)
 
     def keep(self, verdict: GateVerdict | None) -> dict[str, Any]:
         """The document that stands: this verdict's, or that of what ended the gate before. Raises StoreError."""
@@ -63,6 +64,7 @@ class OwnGate:
             stands = verdict is not None and self._promoting.finish(connection, self.id, verdict, self._now())
             kept = get_gate(connection, self.id)
         assert kept is not None, "gates are never removed"
+        assert kept["verdict"] is not None, "it has ended"
         if verdict is not None and stands:
             return {**verdict.as_dict(), **{name: kept[name] for name in ("waivers", "promoted")}}
         return {name: value for name, value in kept.items() if name not in ("id", "status")}
@@ -88,10 +90,13 @@ class OwnGate:
                 text = f"not measured within {self._limit:g} s: {found}; ask again, or allow more time with --timeout"
                 await asyncio.to_thread(self.give_up, GateReason.TIMED_OUT, text)
             elif found != told:
-                self._tell(f"gate {self.id} waits: {found}")
+                self._waits(found)
                 told = found
             await asyncio.sleep(min(LOOK_EVERY_SECONDS, max(0.0, deadline - time.monotonic())))
         return False
+
+    def _waits(self, hindrance: str) -> None:
+        self._tell(f"gate {self.id} waits: {hindrance}")
 
     def _lives(self) -> bool:
         with self._database.transaction() as connection:
@@ -100,8 +105,9 @@ class OwnGate:
     def _held(self) -> str | None:
         """Which other gate has its servers; None once it has claimed them."""
         with self._database.transaction() as connection:
-            claim = gate_requests.claim(connection, self.id, self._servers, self._now())
-            return gate_requests.holder(connection, self._servers, self.id) if claim is Claim.BUSY else None
+            if gate_requests.claim(connection, self.id, self._servers, self._now()) is not Claim.BUSY:
+                return None
+            return gate_requests.holder(connection, self._servers, self.id) or "another gate has just measured them"
 
     def _probed(self) -> str | None:
         """Which of its servers probes have not left yet."""

@@ -85,7 +85,7 @@ class Prober:
             return
         if await self._moved(route, wanted):
             return
-        if await asyncio.to_thread(self._kept_off, wanted):
+        if await asyncio.to_thread(self._kept_off, route, wanted):
             return
         if wanted.reason is Reason.SPEEDUP:
             await self._speedups.work(route, wanted, prompt_set)
@@ -110,10 +110,13 @@ class Prober:
         await asyncio.to_thread(self._defer, replace(job, replica=replica), None)
         return True
 
-    def _kept_off(self, job: ProbeJob) -> bool:
-        """Queues the job for later while a gate measures its server, as the candidate that it may also be."""
+    def _kept_off(self, route: Route, job: ProbeJob) -> bool:
+        """Queues the job for later while a gate measures its server, perhaps as the candidate, or its plain twin."""
+        servers = [url_and_rank(job.replica)[0]]
+        if job.reason is Reason.SPEEDUP and route.plain_twin is not None:
+            servers.append(route.plain_twin)
         with self.database.transaction() as connection:
-            gated = gate_requests.is_measured(connection, url_and_rank(job.replica)[0])
+            gated = gate_requests.is_measured(connection, *servers)
             if gated:
                 defer(connection, job, self.now() + AFTER_A_GATE)
         return gated

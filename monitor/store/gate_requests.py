@@ -119,9 +119,9 @@ def claim(connection: Connection, gate_id: int, servers: Sequence[str], now: dat
     return Claim.TAKEN
 
 
-def is_measured(connection: Connection, server: str) -> bool:
-    """Whether a gate measures this server now: others keep off."""
-    return _measuring(connection, [server], None) is not None
+def is_measured(connection: Connection, *servers: str) -> bool:
+    """Whether a gate measures one of these servers now: others keep off."""
+    return _measuring(connection, servers, None) is not None
 
 
 def holder(connection: Connection, servers: Sequence[str], but: int) -> str | None:

@@ -40,6 +40,7 @@ class Bed:
 
     def __init__(self, database: Database, route: Route, gates: Gates | None = None) -> None:
         self.database = database
+        self.route = route
         self.runner = GateRunner(database, [route], SETS, Replicas([route]), lambda: START, gates)
         api = [
             *gate_api(database, [CI, READER, RELEASE], self.runner.ask, lambda: START),

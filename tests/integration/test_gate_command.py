@@ -377,6 +377,39 @@ class TestOfARoute:
         with database.transaction() as connection:
             assert gate_requests.give_up(connection, gate_id, GateReason.INTERRUPTED, "the test ends it", START)
 
+    def test_a_gate_that_ends_between_two_looks_is_no_turn_until_its_servers_are_claimed(
+        self, config: Path, database: Database, production: str, candidate: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with database.transaction() as connection:
+            other = gate_requests.begin(connection, {"route": "chat"})
+            gate_requests.claim(connection, other, [production], START)
+        holder = gate_requests.holder
+
+        def just_ended(*given: Any) -> str | None:
+            self.end(database, other)
+            return holder(*given)
+
+        monkeypatch.setattr(gate_requests, "holder", just_ended)
+        result = self.specwatch(config, database, "gate", "chat", "--candidate", candidate, "--format", "json")
+        assert document(result)["reason"] == "no_regression"
+        assert "gate 2 waits: another gate has just measured them\n" in result.stderr
+        with database.transaction() as connection:
+            [claimed] = connection.execute(text("SELECT servers FROM gates WHERE id = 2")).scalars()
+        assert claimed == [candidate, production]
+
+    def test_a_mistake_while_it_is_watched_is_no_pass(
+        self, config: Path, database: Database, candidate: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*_: object) -> bool:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr("monitor.service.gate_measuring._renew", broken)
+        monkeypatch.setattr("monitor.service.gate_measuring.LOOK_EVERY_SECONDS", 0.01)
+        result = self.specwatch(config, database, "gate", "chat", "--candidate", candidate, "--format", "json")
+        assert isinstance(result.exception, ZeroDivisionError)
+        kept = json.loads(self.specwatch(config, database, "gates", "1", "--format", "json").stdout)
+        assert (kept["status"], kept["verdict"], kept["reason"]) == ("done", "inconclusive", "interrupted")
+
     def test_without_a_turn_within_its_time_out_it_is_undecided_and_asks_nobody(
         self, config: Path, database: Database, production_server: SimulatedServer, production: str, candidate: str
     ) -> None:

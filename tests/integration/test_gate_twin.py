@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import ExitStack
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -12,14 +13,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 from monitor.cli import cli
+from monitor.config.gate_request import GateRequest
 from monitor.config.gates import Gates
+from monitor.core.gate import GateReason
 from monitor.probing.speedup import measure_speedup
+from monitor.service.gating import sides_of
+from monitor.service.own_gate import OwnGate
+from monitor.service.promoting import Promoting
 from monitor.sim.behaviour import Behaviour, Fault, FaultKind
 from monitor.sim.model import Drafter, Target
 from monitor.sim.server import ServerConfig, SimulatedServer
 from monitor.store import slots
-from tests.factories import ROUTE, make_route
-from tests.integration.gate_bed import WORSE, Bed
+from tests.factories import ROUTE, START, make_route
+from tests.integration.gate_bed import SETS, WORSE, Bed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -297,6 +303,24 @@ class TestOfARoute:
             answer = await sampled.client.post(PATH, json=sent)
         assert answer.status_code == 400
         assert "only greedy outputs" in answer.json()["error"]
+
+    async def test_whoever_measures_beside_the_twin_is_told_and_waited_for_no_longer_than_the_time_out(
+        self, beside: Bed, candidate: str, twin: str
+    ) -> None:
+        route, told = beside.route, []
+        asked = GateRequest(route=ROUTE, candidate=candidate, min_speedup=1.0, timeout=timedelta(seconds=1))
+        sides = sides_of(beside.database, route, asked, SETS, lambda: route.listed)
+        gate = OwnGate(beside.database, sides, Promoting(route, list), lambda: START, told.append)
+        async with slots.measuring(beside.database.conninfo(), twin):
+            verdict = await asyncio.wait_for(gate.measure(lambda _: None), 20)
+        assert verdict is not None
+        assert verdict.ending == (
+            GateReason.TIMED_OUT,
+            f"not measured within 1 s: others measure beside the plain twin {twin}; ask again, or allow more time with "
+            "--timeout",
+        )
+        assert (verdict.exit_code, verdict.domains) == (11, ())
+        assert told == [f"gate 1 waits: others measure beside the plain twin {twin}"]
 
     async def test_it_waits_for_whoever_measures_beside_the_twin_and_holds_it(
         self, beside: Bed, candidate: str, twin: str, monkeypatch: pytest.MonkeyPatch

@@ -29,7 +29,7 @@ from monitor.sim.behaviour import Behaviour
 from monitor.sim.model import Drafter
 from monitor.sim.model import Target as SimulatedTarget
 from monitor.sim.server import ServerConfig, SimulatedServer
-from monitor.store import slots, speedups
+from monitor.store import gate_requests, slots, speedups
 from monitor.store.newest import newest
 from monitor.store.runs import store_run
 from monitor.store.schema import speedups as speedups_table
@@ -214,6 +214,16 @@ async def test_a_twin_that_another_measures_beside_is_waited_for(database: Datab
     assert stage.queued() == [(LATER, None, "speedup", NOW + timedelta(seconds=30))]
     await stage.prober.work(stage.job)
     assert len(stage.stored()) == 1
+
+
+async def test_a_twin_that_a_gate_measures_beside_is_kept_off(database: Database, replica: str, twin: str) -> None:
+    """Also while the gate waits for whoever began before it: it is not to wait for the next one too."""
+    stage = Stage(database, replica, twin)
+    with database.transaction() as connection:
+        gate = gate_requests.begin(connection, {"route": "another"})
+        gate_requests.claim(connection, gate, ["http://candidate:8000", twin], NOW)
+    await stage.prober.work(stage.job)
+    assert (stage.stored(), stage.queued()) == ([], [(LATER, None, "speedup", NOW + timedelta(seconds=10))])
 
 
 async def test_a_twin_is_free_again_once_measured(database: Database, twin: str) -> None:
