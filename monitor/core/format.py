@@ -184,8 +184,9 @@ def timeline(incident: Mapping[str, Any], time_text: Callable[[str], str]) -> st
     `time_text` writes an ISO time.
     """
     domains = [_domain_line(name, domain, time_text) for name, domain in sorted(incident["domains"].items())]
+    by_id = {silence["id"]: silence for silence in incident["silences"]}
     happened = [
-        *((event["happened_at"], _event_lines(event, time_text)) for event in incident["events"]),
+        *((event["happened_at"], _event_lines(event, by_id, time_text)) for event in incident["events"]),
         *((act["done_at"], [_act_line(act, time_text)]) for act in incident["acts"]),
     ]
     happened.sort(key=lambda one: one[0])  # the store writes all of them in UTC
@@ -193,11 +194,13 @@ def timeline(incident: Mapping[str, Any], time_text: Callable[[str], str]) -> st
     return "\n".join([*domains, *silences, *(line for _, lines in happened for line in ("", *lines))])
 
 
-def _event_lines(event: Mapping[str, Any], time_text: Callable[[str], str]) -> list[str]:
+def _event_lines(
+    event: Mapping[str, Any], silences: Mapping[int, Mapping[str, Any]], time_text: Callable[[str], str]
+) -> list[str]:
     head = f"{time_text(event['happened_at'])}  {event['transition']}"
     if event["deliveries"] and all(delivery["state"] == "gathered" for delivery in event["deliveries"]):
         return [f"{head}  {event['domain']}: told in the next message, together with others"]
-    told = [f"  told       {_delivery(delivery, time_text)}" for delivery in event["deliveries"]]
+    told = [f"  told       {_delivery(delivery, silences, time_text)}" for delivery in event["deliveries"]]
     return [head, event["text"], *told]
 
 
@@ -214,9 +217,13 @@ def silenced(silence: Mapping[str, Any]) -> str:
 
 
 def _silence_line(silence: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
-    early = " (ended early)" if silence["ended_at"] else ""
-    until = f"until {time_text(silence['ended_at'] or silence['ends_at'])}{early}"
+    until = _silence_end(silence, time_text)
     return f"  silence {silence['id']} of {silenced(silence)}, {until}, by {silence['by']}: {silence['reason']}"
+
+
+def _silence_end(silence: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
+    early = " (ended early)" if silence["ended_at"] else ""
+    return f"until {time_text(silence['ended_at'] or silence['ends_at'])}{early}"
 
 
 def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
@@ -233,14 +240,25 @@ def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str]
     return f"  {name}: {'; '.join(parts)}"
 
 
-def _delivery(delivery: Mapping[str, Any], time_text: Callable[[str], str]) -> str:
+def _delivery(
+    delivery: Mapping[str, Any], silences: Mapping[int, Mapping[str, Any]], time_text: Callable[[str], str]
+) -> str:
     if delivery["state"] == "gathered":
         return f"{delivery['receiver']}: gathered, told in the next message"
+
+    def held(silence_id: int) -> str:
+        return f"silenced by silence {silence_id} {_silence_end(silences[silence_id], time_text)}"
+
     if delivery["state"] == "silenced":
-        return f"{delivery['receiver']}: not sent, silenced by silence {delivery['silence_id']}"
+        return f"{delivery['receiver']}: not sent, {held(delivery['silence_id'])}"
+    silenced_next = held(delivery["next_silence_id"]) if delivery.get("next_silence_id") else ""
+    if delivery.get("gathers_until"):
+        gathers = f"not sent yet, gathers further domains until {time_text(delivery['gathers_until'])}"
+        return f"{delivery['receiver']}: {gathers}" + (f", then {silenced_next}" if silenced_next else "")
     at = f" at {time_text(delivery['sent_at'])}" if delivery["sent_at"] else ""
     error = f": {delivery['last_error']}" if delivery["last_error"] else ""
     due = f"; next at {time_text(delivery['next_attempt_at'])}" if delivery.get("next_attempt_at") else ""
+    due = f"; from now on {silenced_next}" if silenced_next else due
     return f"{delivery['receiver']}: {delivery['state']}{at}, {count(delivery['attempts'], 'attempt')}{error}{due}"
 
 

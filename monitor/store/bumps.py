@@ -7,7 +7,7 @@ written in one transaction, and a verdict is decided once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import exists, func, insert, null, select, true, update
@@ -19,6 +19,7 @@ from monitor.core.records import Identity
 from monitor.store.identities import bump_document
 from monitor.store.outbox import delivery_document, queue_note
 from monitor.store.schema import announcements, bump_verdicts, bumps, deliveries, identities, incident_events, runs
+from monitor.store.silences import will_hold
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -287,6 +288,9 @@ def _deliveries(connection: Connection, verdict_ids: Collection[int]) -> dict[in
         .where(incident_events.c.bump_verdict_id.in_(verdict_ids))
         .order_by(deliveries.c.id)
     )
-    for row in connection.execute(statement):
-        found[row.bump_verdict_id].append(delivery_document(row))
+    rows = connection.execute(statement).all()
+    now = datetime.now(UTC)
+    next_holds = will_hold(connection, [row.id for row in rows], now)
+    for row in rows:
+        found[row.bump_verdict_id].append(delivery_document(row, now, next_holds.get(row.id)))
     return found

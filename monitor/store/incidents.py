@@ -17,7 +17,7 @@ from monitor.core.incidents import BrokenDomain, IncidentState, Transition, Wors
 from monitor.store.acts import acts_of
 from monitor.store.outbox import delivery_document, hasten, queue_deliveries, take_place_of_silenced
 from monitor.store.schema import deliveries, incident_events, incidents
-from monitor.store.silences import silences_of
+from monitor.store.silences import silences_of, will_hold
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -195,17 +195,19 @@ def get_incident(connection: Connection, incident_id: int) -> dict[str, Any] | N
         select(deliveries).where(deliveries.c.incident_id == incident_id).order_by(deliveries.c.id)
     ).all()
     acts, reopened = acts_of(connection, [incident_id]), _reopened_at(connection, [incident_id])
-    held_by = {d.silence_id for d in sent if d.silence_id is not None}
+    now = datetime.now(UTC)
+    next_holds = will_hold(connection, [d.id for d in sent], now)
+    held_by = {d.silence_id for d in sent if d.silence_id is not None} | set(next_holds.values())
     return {
         **incident_document(row, acts[incident_id], reopened.get(incident_id)),
-        "silences": silences_of(connection, held_by, datetime.now(UTC)),
+        "silences": silences_of(connection, held_by, now),
         "events": [
             {
                 "id": event.id,
                 "transition": event.transition,
                 "happened_at": event.happened_at.isoformat(),
                 **event.document,
-                "deliveries": [delivery_document(d) for d in sent if d.event_id == event.id],
+                "deliveries": [delivery_document(d, now, next_holds.get(d.id)) for d in sent if d.event_id == event.id],
             }
             for event in events
         ],

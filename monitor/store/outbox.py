@@ -259,13 +259,17 @@ def retry_dead(connection: Connection, receiver: str, now: datetime) -> int:
     )
 
 
-def delivery_document(row: Row[Any]) -> dict[str, Any]:
+def delivery_document(row: Row[Any], now: datetime, next_silence_id: int | None = None) -> dict[str, Any]:
+    """The JSON shape of it (docs/json.md). `next_silence_id`: the silence that holds it once it is due."""
+    gathers = row.state == "pending" and row.attempts == 0 and row.due_at > now
     return {
         "receiver": row.receiver,
         "state": row.state,
         "attempts": row.attempts,
         "last_error": row.last_error,
         "next_attempt_at": row.due_at.isoformat() if row.state == "pending" else None,
+        "gathers_until": row.due_at.isoformat() if gathers else None,
+        "next_silence_id": next_silence_id,
         "sent_at": None if row.sent_at is None else row.sent_at.isoformat(),
         "silence_id": row.silence_id,
     }

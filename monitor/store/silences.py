@@ -135,6 +135,19 @@ def apply_silences(connection: Connection, now: datetime) -> None:
     _hold_unheard_ends(connection, now)
 
 
+def will_hold(connection: Connection, delivery_ids: Collection[int], now: datetime) -> dict[int, int]:
+    """Delivery → the silence that holds it once it is due, of those that wait and that a silence covers then."""
+    due = func.greatest(deliveries.c.due_at, now)
+    silence_id = select(func.min(silences.c.id)).where(_covers(due)).scalar_subquery()
+    statement = (
+        select(deliveries.c.id, silence_id)
+        .select_from(_told_of())
+        .where(deliveries.c.id.in_(delivery_ids), deliveries.c.state == "pending", _may_be_held())
+        .where(exists().where(_covers(due)))
+    )
+    return {row[0]: row[1] for row in connection.execute(statement)}
+
+
 def _release(connection: Connection, now: datetime) -> None:
     free = (
         select(deliveries.c.id)
@@ -151,7 +164,7 @@ def _hold(connection: Connection, now: datetime) -> None:
     covered = (
         select(deliveries.c.id, silence_id.label("silence_id"))
         .select_from(_told_of())
-        .where(_due(now), incident_events.c.transition != Transition.RESOLVED.value, ~_is_of_a_silence())
+        .where(_due(now), _may_be_held())
         .where(exists().where(_covers(now)))
         .with_for_update(of=deliveries, skip_locked=True)
         .cte("covered")
@@ -196,16 +209,17 @@ def _due(now: datetime) -> ColumnElement[bool]:
     return and_(deliveries.c.state == "pending", deliveries.c.due_at <= now, unleased)
 
 
-def _is_of_a_silence() -> ColumnElement[bool]:
-    """Whether the message is about the end of a silence, which no silence holds."""
-    return incident_events.c.document.has_key("silence_id")
+def _may_be_held() -> ColumnElement[bool]:
+    """Not a resolution, nor a message about the end of a silence, which no silence holds."""
+    of_a_silence = incident_events.c.document.has_key("silence_id")
+    return and_(incident_events.c.transition != Transition.RESOLVED.value, ~of_a_silence)
 
 
-def _active(now: datetime) -> ColumnElement[bool]:
+def _active(now: datetime | ColumnElement[datetime]) -> ColumnElement[bool]:
     return func.coalesce(silences.c.ended_at, silences.c.ends_at) > now
 
 
-def _covers(now: datetime) -> ColumnElement[bool]:
+def _covers(now: datetime | ColumnElement[datetime]) -> ColumnElement[bool]:
     """Whether a silence covers the delivery: the incident by its severity now, its labels by what its message says.
 
     What is told of a bump has no severity: only a silence of any covers it.

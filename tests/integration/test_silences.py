@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+import re
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from monitor.core.format import timeline
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.errors import UsageError
 from monitor.store import incidents, outbox, runs, silences
@@ -248,12 +250,38 @@ def test_an_incident_shows_what_holds_its_messages(database: Database) -> None:
     shown = specwatch(database, "incidents", str(incident_id)).stdout
     assert "  silence 1 of page, until " in shown
     assert ", by ann: rollout\n" in shown
-    assert "  told       hook: not sent, silenced by silence 1\n" in shown
+    assert re.search(
+        r"^  told       hook: not sent, silenced by silence 1 until 2026-03-02 \d\d:00:00 \w+$", shown, re.MULTILINE
+    )
     found = json.loads(specwatch(database, "incidents", str(incident_id), "--format", "json").stdout)
     assert [(one["id"], one["by"], one["reason"], one["ends_at"]) for one in found["silences"]] == [
         (1, "ann", "rollout", END.isoformat())
     ]
     assert found["events"][0]["deliveries"][0]["silence_id"] == 1
+
+
+def test_a_message_that_gathers_says_until_when_and_which_silence_will_hold_it_then(connection: Connection) -> None:
+    now = datetime.now(UTC)
+    gathers_until, ends_at = now + WINDOW, now + HOUR
+    incident_id = incidents.save_state(connection, ROUTE, None, BROKEN, now)
+    document = {"route": ROUTE, "labels": {}, "text": "ALSO"}
+    incidents.add_event(connection, incident_id, Transition.UPDATED, document, ["hook"], now, gathers_until)
+
+    def told_of_hook() -> list[str]:
+        found = incidents.get_incident(connection, incident_id)
+        assert found is not None
+        return [line for line in timeline(found, str).splitlines() if "hook" in line]
+
+    waits = f"  told       hook: not sent yet, gathers further domains until {gathers_until.isoformat()}"
+    assert told_of_hook() == [waits]
+    silences.add_silence(connection, "ann", "too short", gathers_until, now)
+    assert told_of_hook() == [waits], "that silence is over when the message is due"
+    made = silences.add_silence(connection, "ann", "rollout", ends_at, now)
+    assert told_of_hook() == [f"{waits}, then silenced by silence {made['id']} until {ends_at.isoformat()}"]
+    resolved(connection, incident_id)
+    end, update = told_of_hook()
+    assert update.startswith("  told       hook: pending, 0 attempts; from now on silenced by silence"), "hastened"
+    assert end.startswith("  told       hook: pending, 0 attempts; next at "), "an end is told to who was told"
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,13 @@ def test_a_timeline_shows_every_message_as_it_was_sent_what_became_of_it_and_wha
         "last_error": "alerts:9000: HTTP 500",
         "next_attempt_at": "10:13",
     }
+    held = {"receiver": "mail", "state": "silenced", "silence_id": 3}
+    waits = {"state": "pending", "attempts": 0, "sent_at": None, "last_error": None, "next_attempt_at": "10:20"}
+    gathers = [
+        {**waits, "receiver": "console", "gathers_until": "10:20", "next_silence_id": None},
+        {**waits, "receiver": "hook", "gathers_until": "10:20", "next_silence_id": 3},
+        {**waits, "receiver": "mail", "gathers_until": None, "next_silence_id": 3},
+    ]
     worst = {"metric": "acceptance_length", "change": -0.2, "value": 1.92, "baseline_value": 2.4, "run_ids": [31, 33]}
     broken = {"rule": "drop", "severity": "page", "joined_at": "10:11", "left_at": "12:16", "worst": worst}
     again = {"rule": "slip", "severity": "warning", "joined_at": "10:15", "rejoined_at": "12:02", "left_at": None}
@@ -68,8 +75,9 @@ def test_a_timeline_shows_every_message_as_it_was_sent_what_became_of_it_and_wha
                 "happened_at": "10:11",
                 "transition": "opened",
                 "text": "PAGE …\n  evidence …",
-                "deliveries": [failing, told],
+                "deliveries": [failing, told, held],
             },
+            {"happened_at": "10:15", "transition": "updated", "text": "ALSO …", "deliveries": gathers},
             {"happened_at": "12:16", "transition": "resolved", "text": "RESOLVED …", "deliveries": []},
         ],
         "silences": [
@@ -97,7 +105,13 @@ def test_a_timeline_shows_every_message_as_it_was_sent_what_became_of_it_and_wha
         "\n10:11 UTC  opened\nPAGE …\n  evidence …\n"
         "  told       console: pending, 1 attempt: alerts:9000: HTTP 500; next at 10:13 UTC\n"
         "  told       hook: sent at 10:12 UTC, 2 attempts\n"
+        "  told       mail: not sent, silenced by silence 3 until 14:00 UTC\n"
         "\n10:14 UTC  acknowledged by ann\n"
+        "\n10:15 UTC  updated\nALSO …\n"
+        "  told       console: not sent yet, gathers further domains until 10:20 UTC\n"
+        "  told       hook: not sent yet, gathers further domains until 10:20 UTC, "
+        "then silenced by silence 3 until 14:00 UTC\n"
+        "  told       mail: pending, 0 attempts; from now on silenced by silence 3 until 14:00 UTC\n"
         "\n12:16 UTC  resolved\nRESOLVED …\n"
         "\n12:40 UTC  note by bob: a bad template"
     )
