@@ -25,7 +25,7 @@ from monitor.alerting.sender import Sender
 from monitor.config.alerting import Alerting
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.postgres import EmbeddedPostgres
-from monitor.service.serve import SEND_EVERY_SECONDS
+from monitor.service.outgoing import SEND_EVERY_SECONDS
 from monitor.store import incidents, migrate, outbox
 from monitor.store.database import Database
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import uvicorn
 from procrastinate.exceptions import ConnectorException
 
 from monitor.alerting.dead_letters import DeadLetters
 from monitor.alerting.peer_watch import PeerWatch
 from monitor.alerting.receivers import RESEND_EVERY_SECONDS, build_receivers
 from monitor.alerting.resender import Resender
-from monitor.alerting.routing import receivers_for
 from monitor.alerting.sender import Sender
 from monitor.config.load import check_secrets
-from monitor.core.address import is_loopback
-from monitor.core.format import count
-from monitor.errors import StoreError, UsageError
+from monitor.errors import StoreError
 from monitor.service import pruning, reminding, silence_ends, stale
 from monitor.service.budget import workers_for
 from monitor.service.bumps import announce
@@ -32,19 +26,21 @@ from monitor.service.complaint import Complaint
 from monitor.service.discovery import Replicas
 from monitor.service.gate_runner import GateRunner
 from monitor.service.heartbeat import HeartbeatCaller
+from monitor.service.outgoing import Outgoing
 from monitor.service.passive import PassiveReading
 from monitor.service.prober import Prober
 from monitor.service.pruning import Pruning
+from monitor.service.reconciling import reconcile
 from monitor.service.recording import Recorder
 from monitor.service.reminding import Reminding
-from monitor.service.removed import close_removed
 from monitor.service.rounds import Rounds, in_thread
 from monitor.service.scheduler import Scheduler
 from monitor.service.silence_ends import SilenceEnds
 from monitor.service.stale import StaleWatch
 from monitor.service.telling import RunLog
+from monitor.service.web_server import listener, warn_of_any_candidate, web_server
 from monitor.service.worker import Worker
-from monitor.store import gate_requests, incidents, migrate, outbox
+from monitor.store import gate_requests, migrate
 from monitor.web.app import build_app
 from monitor.web.bumps import bump_api
 from monitor.web.flagger import flagger_api
@@ -52,6 +48,9 @@ from monitor.web.gates import gate_api
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    import uvicorn
+    from starlette.applications import Starlette
 
     from monitor.alerting.receivers import Receiver
     from monitor.config.load import Config
@@ -65,12 +64,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SEND_EVERY_SECONDS = 1.0
 KEEP_ALIVE_EVERY_SECONDS = 2.0
 LOOK_FOR_OVERDUE_EVERY_SECONDS = 30.0
 SEND_LAST_SECONDS = 10.0
-LAST_ANSWER_SECONDS = 2
-"""How long open connections to the web pages may last after everything else has ended."""
 OTHER_THREADS = 8
 """Threads for the database beside one per probe: scheduler, sender, keeper and some pages at once."""
 
@@ -117,6 +113,7 @@ class Service:
         receivers = receivers or build_receivers(config.alerting)
         self.dead_letters = DeadLetters(config.alerting, config.routes)
         self.sender = Sender(database, receivers, now, config.alerting.maintenance, self.dead_letters)
+        self.outgoing = Outgoing(self.sender)
         self.scheduler = Scheduler(database, config.routes, now, replicas)
         self.resender = Resender(database, receivers, now, PeerWatch(config.alerting, config.routes))
         self.heartbeat = HeartbeatCaller(database, config, now)
@@ -130,8 +127,6 @@ class Service:
         self.stale = StaleWatch(database, config, now)
         self.pruning = Pruning(database, config.retention, now)
         self.stopping = asyncio.Event()
-        self._measured = asyncio.Event()
-        self._news = asyncio.Event()
 
     def stop(self) -> None:
         self.stopping.set()
@@ -146,22 +141,22 @@ class Service:
         loop.set_default_executor(ThreadPoolExecutor(self.worker.concurrency + OTHER_THREADS))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        with _listener(*self.listen) as listener:
+        with listener(*self.listen) as listening:
             await asyncio.to_thread(migrate.upgrade, self.database)
             await asyncio.to_thread(self._reconcile)
             if self._on_started is not None:
-                await asyncio.to_thread(self._on_started, listener.getsockname()[:2])
-            self._warn_of_any_candidate()
-            server = self._web_server()
+                await asyncio.to_thread(self._on_started, listening.getsockname()[:2])
+            warn_of_any_candidate(self.config, self.listen[0])
+            server = web_server(self._app())
             rounds = {name: asyncio.create_task(one.run()) for name, one in self._rounds().items()}
             parts = {
                 **rounds,
                 "scheduler": asyncio.create_task(self.scheduler.run()),
                 "worker": asyncio.create_task(self.worker.run()),
                 "passive reader": asyncio.create_task(self.passive.run()),
-                "sender": asyncio.create_task(self._send()),
+                "sender": asyncio.create_task(self.outgoing.run()),
                 "keeper": asyncio.create_task(self._keep_alive()),
-                "web": asyncio.create_task(server.serve(sockets=[listener])),
+                "web": asyncio.create_task(server.serve(sockets=[listening])),
             }
             await self._wait(parts)
             await self._end(parts, rounds, server)
@@ -206,51 +201,29 @@ class Service:
             part.cancel()
         self.worker.stop()
         await asyncio.wait([parts["scheduler"], parts["passive reader"], parts["worker"]])
-        self._measured.set()
-        self._news.set()
+        self.outgoing.end()
         await asyncio.wait([parts["sender"]], timeout=SEND_LAST_SECONDS)
         parts["sender"].cancel()
         parts["keeper"].cancel()
         server.should_exit = True
         await asyncio.wait(parts.values())
 
-    def _warn_of_any_candidate(self) -> None:
-        """Whoever holds one of these tokens could have any server called from here, with a route's key."""
-        asking = [token.name for token in self.config.api_tokens if "gates:write" in token.scopes]
-        host, _ = self.listen
-        if asking and self.config.gates.candidates is None and not is_loopback(host):
-            logger.warning(
-                "gates.candidates is unset in routes.yaml, and this listens on %s: with the token of %s a gate "
-                "may call any server, with a route's key; name the candidates' hosts there",
-                host,
-                ", ".join(asking),
-            )
-
-    def _web_server(self) -> uvicorn.Server:
+    def _app(self) -> Starlette:
         tokens = self.config.api_tokens
         api = [
             *bump_api(self.database, self.config.routes, tokens, self._announce),
             *gate_api(self.database, tokens, self.gates.ask, now),
             *flagger_api(self.database, tokens, self.gates.ask),
         ]
-        settings = uvicorn.Config(
-            build_app(
-                self.database,
-                self._problems,
-                self._counted,
-                self.config.routes,
-                api,
-                heartbeat=lambda: self.heartbeat.trouble if self._leads() else None,
-                receivers=tuple(self.sender.receivers),
-            ),
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=LAST_ANSWER_SECONDS,
+        return build_app(
+            self.database,
+            self._problems,
+            self._counted,
+            self.config.routes,
+            api,
+            heartbeat=lambda: self.heartbeat.trouble if self._leads() else None,
+            receivers=tuple(self.sender.receivers),
         )
-        server = uvicorn.Server(settings)
-        server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
-        return server
 
     def _announce(
         self, route: Route, what: Announced, by: str, **said: str | None
@@ -285,32 +258,20 @@ class Service:
         self.counters["bumps"] += recorded.bump_id is not None
         self.counters["incident_transitions"] += len(recorded.transitions)
         if recorded.transitions:
-            self._news.set()
+            self.outgoing.hurry()
         if self._on_recorded is not None:
             self._on_recorded(run, recorded)
         else:
             self._run_log.tell(run, recorded)
-
-    async def _send(self) -> None:
-        """Sends what is due every second, at once what a run of this process caused, and once more after its last."""
-        waiting = Complaint(logger, "messages wait in the outbox", "messages are sent again")
-        last = False
-        while not last:
-            last = self._measured.is_set()
-            self._news.clear()
-            try:
-                await self.sender.send_due()
-                waiting.end()
-            except StoreError as error:
-                waiting.raise_for(error)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), SEND_EVERY_SECONDS)
 
     def _tell_overdue(self) -> None:
         """Bumps whose probes did not come in time are told of all the same; so are gates over whose command died."""
         with self.database.transaction() as connection:
             self.recorder.tell_overdue(connection, now())
             gate_requests.end_left_behind(connection, now())
+
+    def _reconcile(self) -> None:
+        reconcile(self.database, self.config, self.dead_letters, now(), closes_removed=self._closes_removed)
 
     async def _keep_alive(self) -> None:
         down = Complaint(logger, "Specwatch's own Postgres is down", "Specwatch's own Postgres is up again")
@@ -322,38 +283,6 @@ class Service:
             except StoreError as error:
                 down.raise_for(error)
             await asyncio.sleep(KEEP_ALIVE_EVERY_SECONDS)
-
-    def _reconcile(self) -> None:
-        """Open incidents are told to every receiver routed now that has not been queued their opening.
-
-        What a receiver refused is tried again: the files may have been corrected, which is read at a start alone.
-        """
-        with self.database.transaction() as connection:
-            closed = close_removed(connection, self.config, now()) if self._closes_removed else []
-            for incident_id in closed:
-                logger.warning("incident %s is closed: what it is about is configured no more", incident_id)
-            for incident_id, event_id, document in incidents.open_events(connection):
-                route = self.recorder.routes.get(document["route"])
-                if route is not None:
-                    names = receivers_for(self.config.alerting, route, document["severity"])
-                    outbox.queue_deliveries(connection, incident_id, event_id, names, now())
-            for name, number in self.dead_letters.retry(connection, now()).items():
-                logger.info("%s is tried again with %s that it refused", name, count(number, "message"))
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((host, port))
-        sock.listen()
-    except OSError as error:
-        sock.close()
-        raise UsageError(
-            f"--listen {host}:{port}: {error.strerror}; choose another, as in --listen {host}:8410"
-        ) from None
-    return sock
 
 
 def _unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -18,8 +18,8 @@ from monitor.alerting.sender import GIVE_UP_AFTER_ATTEMPTS, Sender
 from monitor.cli import cli
 from monitor.core.bumps import NOTE
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
+from monitor.service.reconciling import reconcile
 from monitor.service.removed import close_removed
-from monitor.service.serve import Service
 from monitor.store import bumps, incidents, outbox
 from tests.acceptance.hooks import Hook
 from tests.factories import ROUTE, START, make_alerting, make_config, make_document, make_route
@@ -280,17 +280,14 @@ async def test_what_is_told_of_a_bump_is_a_warning_when_it_is_lost(bed: Bed) -> 
 
 
 async def test_a_start_tries_again_what_was_refused_and_the_incident_ends_with_its_arrival(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    bed: Bed, database: Database
 ) -> None:
-    bed = Bed(database)
     bed.there["pager"].answers = [REFUSED]
     lost_id = bed.happens(["pager", "chat"])
     await bed.settle()
     config = make_config(alerting=bed.alerting)
-    service = Service(config, database, {}, listen=("127.0.0.1", 0), receivers=build_receivers(bed.alerting))
-    service._reconcile()
+    reconcile(database, config, DeadLetters(config.alerting, config.routes), bed.now)
     bed.there["pager"].answers = [ARRIVED]
-    bed.now = START + timedelta(days=3650)  # the service's clock is the real one
     await bed.settle()
     assert bed.there["pager"].heard() == [("opened", "PAGE chat-prod · coding")]
     assert ("opened", "pager", "sent") in bed.states(lost_id)

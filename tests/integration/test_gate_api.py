@@ -13,7 +13,7 @@ from sqlalchemy import event, text, update
 
 from monitor.config.gates import Gates
 from monitor.core.gate import GateReason
-from monitor.service.serve import Service
+from monitor.service.web_server import warn_of_any_candidate
 from monitor.sim.server import ServerConfig, SimulatedServer
 from monitor.store import gate_requests
 from monitor.store.gate_requests import Claim
@@ -166,14 +166,10 @@ def test_serve_warns_where_others_could_have_any_server_called(
     token: ApiToken,
     candidates: tuple[str, ...] | None,
     warns: bool,
-    database: Database,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setenv("CI_TOKEN", "s3cret")
-    monkeypatch.setenv("READ_TOKEN", "r3ad")
     config = replace(make_config(make_route()), api_tokens=(token,), gates=Gates(candidates=candidates))
-    Service(config, database, {}, listen=(host, 0))._warn_of_any_candidate()
+    warn_of_any_candidate(config, host)
     told = f"gates.candidates is unset in routes.yaml, and this listens on {host}: with the token of ci a gate may call"
     assert [message.startswith(told) for message in caplog.messages] == [True] * warns
 
