@@ -22,19 +22,14 @@ COUNTERS = {
 }
 
 
-def counters_of(page: str, model: str, url: str, rank: int | None = None) -> Counters:
-    """The counters of `model` on a page of the Python front end (alone or multiprocess), the Rust one, or Ray.
+def counters_in(metrics: Metrics, model: str, url: str, rank: int | None = None, *, lazy: bool) -> Counters:
+    """The counters of `model` on a parsed page of the Python front end (alone or multiprocess), the Rust one, or Ray.
 
     Series of other models on the page are left out; the only model there is taken whatever it is called, since a server
     counts under the first of its names. `rank` (None: all added up): of this data-parallel engine alone, where series
-    say of which they are. Without any draft counted, a page that shows zeros has no speculation.
+    say of which they are. Without any draft counted, a page that shows zeros has no speculation. `lazy`: of `Counters`.
     Raises TargetError `no_counters` when the page cannot have them.
     """
-    return counters_in(names.parse(page), model, url, rank, lazy=names.is_lazy(page))
-
-
-def counters_in(metrics: Metrics, model: str, url: str, rank: int | None = None, *, lazy: bool) -> Counters:
-    """The counters of `model` in a page that is parsed already; see `counters_of`."""
     if any(name in metrics for name in names.ONLY_V0):
         what = "these are counters of vLLM's V0 engine, which add up running totals and count too much"
         raise failure("no_counters", url, what)

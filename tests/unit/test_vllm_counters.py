@@ -11,8 +11,8 @@ from monitor.core.records import Counts
 from monitor.engines.counters import Change, Counters, difference
 from monitor.engines.failures import failure
 from monitor.engines.vllm import VllmEngine
-from monitor.engines.vllm_counters import counters_of
-from monitor.engines.vllm_metrics import load_of, of_rank, parse
+from monitor.engines.vllm_counters import counters_in
+from monitor.engines.vllm_metrics import is_lazy, load_of, of_rank, parse
 from monitor.errors import TargetError
 from tests.engines import FixtureReplica, now
 
@@ -32,6 +32,10 @@ ALONE = Change(
 
 def page(name: str) -> str:
     return (PAGES / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def counters_of(text: str, model: str, url: str, rank: int | None = None) -> Counters:
+    return counters_in(parse(text), model, url, rank, lazy=is_lazy(text))
 
 
 def change_of(before: str, after: str, model: str = "chat") -> Change:
