@@ -51,10 +51,11 @@ def _parts(receiver: Receiver) -> tuple[str, ...]:
 
 def _tell(connection: Connection, config: Config, incident_id: int, reason: str, now: datetime) -> None:
     known = incidents.get_incident(connection, incident_id) or {}
-    document = closed_event(
+    opening = known["events"][0]  # has its identity at the receivers, though the route has none any more
+    closed = closed_event(
         incident_id=incident_id,
         route=known["route"],
-        labels=known["events"][0]["labels"],  # its identity at the receivers, though the route has none any more
+        labels=opening["labels"],
         severity=known["severity"],
         reason=reason,
         opened_at=incidents.opened_at(connection, incident_id),
@@ -62,6 +63,7 @@ def _tell(connection: Connection, config: Config, incident_id: int, reason: str,
         involved=known["domains"],
         external_url=config.alerting.external_url,
     )
+    document = closed if opening.get("kind") is None else {**closed, "kind": opening["kind"]}
     configured = {receiver.name for receiver in config.alerting.receivers}
     receivers = outbox.told(connection, incident_id) & configured
     incidents.add_event(connection, incident_id, life.Transition.RESOLVED, document, receivers, now)

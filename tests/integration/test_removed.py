@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from monitor.alerting.alertmanager import api_body
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition, Worst
 from monitor.service.removed import close_removed
 from monitor.service.serve import Service
@@ -14,6 +15,8 @@ from monitor.store import incidents
 from tests.factories import ROUTE, START, make_alerting, make_config, make_route
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sqlalchemy import Connection
 
     from monitor.store.database import Database
@@ -23,11 +26,18 @@ WORST = Worst("acceptance_length", -0.2, 1.92, 2.4, (31, 33))
 BROKEN = BrokenDomain("acceptance-drop", "page", worst=WORST, joined_at=START)
 
 
-def opened(connection: Connection, route: str = ROUTE, *domains: str, receivers: tuple[str, ...] = ("hook",)) -> int:
-    """An open incident of these domains, told to these receivers."""
+def opened(
+    connection: Connection,
+    route: str = ROUTE,
+    *domains: str,
+    receivers: tuple[str, ...] = ("hook",),
+    kind: str = incidents.ACCEPTANCE,
+    said: Mapping[str, str] | None = None,
+) -> int:
+    """An open incident of these domains, told to these receivers; what is `said` beside the rest."""
     state = IncidentState(dict.fromkeys(domains or ("coding",), BROKEN))
-    incident_id = incidents.save_state(connection, route, None, state, START)
-    document = {"route": route, "labels": {"team": "chat"}, "severity": "page", "text": "PAGE …"}
+    incident_id = incidents.save_state(connection, route, None, state, START, kind)
+    document = {"route": route, "labels": {"team": "chat"}, "severity": "page", "text": "PAGE …", **(said or {})}
     incidents.add_event(connection, incident_id, Transition.OPENED, document, receivers, START)
     return incident_id
 
@@ -52,6 +62,34 @@ def test_an_incident_of_a_removed_route_is_closed_and_those_who_were_told_hear_w
         f"nothing was measured to be well; incident {incident_id}"
     )
     assert [d["receiver"] for d in event["deliveries"]] == ["hook"], "console was not told of it, gone is gone"
+
+
+@pytest.mark.parametrize(
+    ("route", "kind", "name"),
+    [
+        ("removed", None, "SpecwatchAcceptanceDrop"),
+        ("removed", "stale", "SpecwatchNotMeasured"),
+        ("removed", "speedup", "SpecwatchSpeedup"),
+        ("receiver gone", "undelivered", "SpecwatchUndelivered"),
+        ("receiver gone", "peer_down", "SpecwatchPeerDown"),
+    ],
+)
+def test_what_is_closed_ends_the_very_alert_that_its_opening_was(
+    connection: Connection, route: str, kind: str | None, name: str
+) -> None:
+    said = {} if kind is None else {"kind": kind}
+    incident_id = opened(connection, route, kind=kind or incidents.ACCEPTANCE, said=said)
+    assert close_removed(connection, make_config(), LATER) == [incident_id]
+    document = found(connection, incident_id)["events"][-1]
+    [alert] = api_body(incident_id, document, LATER, timedelta(minutes=4))
+    assert alert["endsAt"] == LATER.isoformat()
+    assert alert["labels"] == {
+        "alertname": name,
+        "incident": str(incident_id),
+        "route": route,
+        "severity": "page",
+        "team": "chat",
+    }
 
 
 def test_incidents_of_configured_routes_and_domains_stay_open(connection: Connection) -> None:
