@@ -109,12 +109,15 @@ class DeadLetters:
         return {name: outbox.retry_dead(connection, name, now) for name in sorted(broken)}
 
     def _pass_on(self, connection: Connection, delivery: Delivery, now: datetime) -> Loss:
-        """A message about a receiver, not its end, that none of those has or may still get is told to the rest."""
+        """A message about a receiver, not its end, that none of those has or may still get is told to the rest, with
+        what followed it: an end that was told meanwhile would reach only those who never heard of the beginning."""
         over = delivery.transition == Transition.RESOLVED.value
         if over or outbox.may_reach_somebody(connection, delivery.event_id):
             return Loss()
+        event_ids = incidents.events_from(connection, delivery.incident_id, delivery.event_id)
         rest = self._ears - outbox.told(connection, delivery.incident_id) - incidents.broken_receivers(connection)
-        outbox.queue_deliveries(connection, delivery.incident_id, delivery.event_id, rest, now)
+        for event_id in event_ids:
+            outbox.queue_deliveries(connection, delivery.incident_id, event_id, rest, now)
         return Loss(delivery.incident_id, frozenset(rest))
 
     def _others(self, connection: Connection, delivery: Delivery, severity: str) -> set[str]:

@@ -157,6 +157,14 @@ def open_events(connection: Connection) -> list[tuple[int, int, dict[str, Any]]]
     return [(row.incident_id, row.id, row.document) for row in connection.execute(statement)]
 
 
+def events_from(connection: Connection, incident_id: int, event_id: int) -> list[int]:
+    """Ids of an incident's events, this one and what followed it; none follows before this transaction ends."""
+    connection.execute(select(incidents.c.id).where(incidents.c.id == incident_id).with_for_update())
+    those = and_(incident_events.c.incident_id == incident_id, incident_events.c.id >= event_id)
+    statement = select(incident_events.c.id).where(those).order_by(incident_events.c.id)
+    return list(connection.execute(statement).scalars())
+
+
 def last_told(connection: Connection, incident_id: int) -> tuple[datetime, datetime, dict[str, Any]]:
     """(when anything was last told or happened, when it last opened, the newest document but for reminders)."""
     sent_at = select(func.max(deliveries.c.sent_at)).where(deliveries.c.incident_id == incident_id)

@@ -227,6 +227,23 @@ async def test_what_is_said_of_a_receiver_and_refused_by_all_who_were_told_is_to
     assert bed.of_receiver("chat") == [], "it took all that is about routes"
 
 
+async def test_what_is_passed_on_after_its_incident_is_over_ends_where_it_arrives(bed: Bed) -> None:
+    """The opening waited at one receiver when the incident ended, and is refused there only now."""
+    later = Failure("chat.example: HTTP 503", why=Why.ERROR)
+    bed.there["pager"].answers = [REFUSED, ARRIVED]
+    bed.there["chat"].answers = [later, later, REFUSED, ARRIVED]
+    bed.happens(["pager"])
+    await bed.sender.send_due()  # pager's loss
+    await bed.sender.send_due()  # of which chat does not take the message yet
+    bed.happens(["pager"], route="other")
+    await bed.sender.send_due()
+    [incident] = bed.of_receiver("pager")
+    assert (incident["state"], bed.there["ops"].heard()) == ("resolved", [])
+    await bed.settle()
+    assert bed.there["ops"].heard() == [("opened", "PAGE receiver pager"), ("resolved", "RESOLVED receiver pager")]
+    assert bed.there["chat"].heard() == [("resolved", "RESOLVED receiver pager")]
+
+
 async def test_without_any_other_receiver_the_log_and_the_store_have_it(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
