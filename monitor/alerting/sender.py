@@ -77,7 +77,7 @@ class Sender:
         now = self.now()
         with self.database.transaction() as connection:
             open_windows(connection, self.maintenance, now)
-            return outbox.claim_deliveries(connection, now, LEASE, limit)
+            return outbox.claim_deliveries(connection, now, LEASE, limit, self.receivers.keys())
 
     async def _send(self, delivery: Delivery) -> None:
         receiver = self.receivers.get(delivery.receiver)

@@ -7,9 +7,10 @@ it, or when, before anybody tried, a later one took its place that tells the sam
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, case, exists, func, insert, or_, select, update
+from sqlalchemy import and_, case, exists, func, insert, or_, select, true, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -19,9 +20,14 @@ from monitor.store.silences import apply_silences
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from sqlalchemy import Connection, Row
+
+
+LEFT_BEHIND_AFTER = timedelta(minutes=2)
+"""A sender that knows the receiver takes a message within a second: after this there is none, not even one that runs
+beside an older one while a configuration is rolled out."""
 
 
 @dataclass(frozen=True)
@@ -164,11 +170,14 @@ def take_place_of_silenced(connection: Connection, incident_id: int) -> None:
     connection.execute(update(deliveries).where(held).values(state="gathered"))
 
 
-def claim_deliveries(connection: Connection, now: datetime, lease: timedelta, limit: int) -> list[Delivery]:
+def claim_deliveries(
+    connection: Connection, now: datetime, lease: timedelta, limit: int, receivers: Collection[str] | None = None
+) -> list[Delivery]:
     """Leases due deliveries to the caller: skipped by other senders until the lease lapses.
 
     Only the oldest pending delivery of an incident and receiver is due, so that transitions arrive in order. What a
-    silence covers is held back first.
+    silence covers is held back first. `receivers`: those that the caller knows, None for any; what is for another is
+    due when nobody has taken it within LEFT_BEHIND_AFTER.
     """
     apply_silences(connection, now)
     earlier = deliveries.alias("earlier")
@@ -179,9 +188,11 @@ def claim_deliveries(connection: Connection, now: datetime, lease: timedelta, li
         earlier.c.state == "pending",
     )
     free = or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now)
+    known = true() if receivers is None else deliveries.c.receiver.in_(receivers)
+    mine = or_(known, deliveries.c.due_at <= now - LEFT_BEHIND_AFTER)
     due = (
         select(deliveries.c.id)
-        .where(deliveries.c.state == "pending", deliveries.c.due_at <= now, free, ~blocked)
+        .where(deliveries.c.state == "pending", deliveries.c.due_at <= now, free, mine, ~blocked)
         .order_by(deliveries.c.due_at)
         .limit(limit)
         .with_for_update(skip_locked=True)

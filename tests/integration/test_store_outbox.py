@@ -296,10 +296,33 @@ async def test_a_receiver_that_breaks_is_tried_again_and_stops_nobody_elses_mess
 async def test_a_receiver_that_left_the_configuration_is_told_nothing_more(database: Database) -> None:
     with database.transaction() as connection:
         incident_id = opened(connection)
-    await sender(database, {}).send_due()
+    clock = Clock()
+    clock.now += outbox.LEFT_BEHIND_AFTER
+    await sender(database, {}, clock).send_due()
     with database.transaction() as connection:
         assert states(connection, incident_id) == [
             ("opened", "hook", "dead", 1, "receiver hook is no longer in alerting.yaml")
+        ]
+
+
+async def test_a_sender_that_does_not_know_a_receiver_yet_leaves_its_messages_to_one_that_does(
+    database: Database,
+) -> None:
+    """While a configuration is rolled out, processes with the one before run beside those with the new one."""
+    with database.transaction() as connection:
+        incident_id = opened(connection, receivers=("hook", "added"))
+    hook, added, clock = Scripted(ARRIVED), Scripted(Failure("HTTP 503"), ARRIVED), Clock()
+    before, after = sender(database, {"hook": hook}, clock), sender(database, {"hook": hook, "added": added}, clock)
+    assert await before.send_due() == 1
+    assert await after.send_due() == 1
+    for _ in range(10):
+        clock.now += SECOND
+        assert await before.send_due() == 0, "neither before it is due again nor after"
+    assert await after.send_due() == 1
+    with database.transaction() as connection:
+        assert states(connection, incident_id) == [
+            ("opened", "added", "sent", 2, None),
+            ("opened", "hook", "sent", 1, None),
         ]
 
 
