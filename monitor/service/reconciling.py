@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 def reconcile(
     database: Database, config: Config, dead_letters: DeadLetters, now: datetime, *, closes_removed: bool = True
 ) -> None:
-    """Open incidents are told to every receiver routed now that has not been queued their opening.
+    """Open incidents are told to every receiver routed now that has not been queued their opening, or their rise.
 
     What a receiver refused is tried again: the files may have been corrected, which is read at a start alone.
     """
@@ -37,5 +37,7 @@ def reconcile(
             if route is not None:
                 names = receivers_for(config.alerting, route, document["severity"])
                 outbox.queue_deliveries(connection, incident_id, event_id, names, now)
+    # By itself: a sender elsewhere locks a message and then its incident, and above incidents are locked first.
+    with database.transaction() as connection:
         for name, number in dead_letters.retry(connection, now).items():
             logger.info("%s is tried again with %s that it refused", name, count(number, "message"))

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, func, insert, select, update
+from sqlalchemy import and_, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition, Worst, looked_after_by
@@ -146,12 +146,19 @@ def add_event(
 
 
 def open_events(connection: Connection) -> list[tuple[int, int, dict[str, Any]]]:
-    """(incident id, event id, document) of every open incident's latest opening, for reconciling at start."""
+    """(incident id, event id, document) of what tells each open incident to somebody new, for reconciling at start.
+
+    Its latest opening, or the rise of its severity since: the end is told with the severity that it has by then, which
+    at receivers is a part of the alert's identity.
+    """
+    tells = or_(
+        incident_events.c.transition.in_(OPENINGS), incident_events.c.document["raised_from"].as_string().is_not(None)
+    )
     statement = (
         select(incident_events.c.incident_id, incident_events.c.id, incident_events.c.document)
         .ext(distinct_on(incident_events.c.incident_id))
         .join(incidents, incidents.c.id == incident_events.c.incident_id)
-        .where(incidents.c.resolved_at.is_(None), incident_events.c.transition.in_(OPENINGS))
+        .where(incidents.c.resolved_at.is_(None), tells)
         .order_by(incident_events.c.incident_id, incident_events.c.id.desc())
     )
     return [(row.incident_id, row.id, row.document) for row in connection.execute(statement)]

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from monitor.alerting.dead_letters import DeadLetters
 from monitor.core.format import timeline
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob
+from monitor.service.reconciling import reconcile
 from monitor.store import outbox
 from tests.factories import DOMAIN, make_alerting, make_config, make_route, make_run
 from tests.integration.test_recording import DROPPED, WELL, Story
@@ -149,6 +151,25 @@ def test_a_higher_severity_is_told_at_once_with_what_waited(database: Database) 
     several.breaks("writing", 3 * SECOND, DROPPED)
     assert several.sent(WINDOW + SECOND) == []
     assert several.sent(WINDOW + 2 * SECOND) == both("updated", "writing")
+
+
+def test_who_is_added_after_a_severity_rose_is_told_of_the_alert_that_the_end_will_end(database: Database) -> None:
+    several = told_of_coding(Several(database, make_alerting(rules=WARNS_AND_PAGES)), SLIPPED)
+    several.breaks("math", SECOND, DROPPED)
+    assert several.sent(SECOND) == both("updated", "math")
+    names = ("console", "hook", "added", "pager")
+    alerting = make_alerting(
+        rules=WARNS_AND_PAGES,
+        receivers=[{"name": name, "log": {}} for name in names],
+        routing=[*({"receiver": name} for name in names[:3]), {"receiver": "pager", "severity": ["page"]}],
+    )
+    config = make_config(*several.config.routes, alerting=alerting)
+    for _ in range(2):
+        reconcile(database, config, DeadLetters(alerting, config.routes), several.began + 2 * SECOND)
+    assert several.sent(2 * SECOND) == [("added", "updated", ["math"]), ("pager", "updated", ["math"])]
+    incident = several.get_incident(1)
+    [told] = [event for event in incident["events"] if "pager" in {one["receiver"] for one in event["deliveries"]}]
+    assert (told["severity"], told["raised_from"], incident["severity"]) == ("page", "warning", "page")
 
 
 def test_a_crash_while_a_domain_joins_leaves_what_waited_as_it_was(several: Several) -> None:
