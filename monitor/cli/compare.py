@@ -88,7 +88,9 @@ def _print(document: Mapping[str, Any], movers: int) -> None:
             wrapped(side, *f"{document[side]['asked']} of {document[side]['route']},".split(), *_pooled(document, side))
         )
     domains = document["domains"]
-    told_of = (("pooled", _several(domains)), ("differ in", _changes(domains)), ("left out", _left_out(domains)))
+    several = _several(domains)
+    differ = _changes(domains) + (", between the newest run of each side" if several else "")
+    told_of = (("pooled", several), ("differ in", differ), ("left out", _left_out(domains)))
     for label, told in told_of:
         if told:
             click.echo(wrapped(label, *told.split()))
@@ -134,7 +136,7 @@ def _several(domains: Sequence[Mapping[str, Any]]) -> str:
         if len(found) > 1:
             runs_of = ", ".join(f"identity:{number} ({count(runs, 'run')})" for number, runs in found.items())
             told.append(f"{side} holds several identities: {runs_of}")
-    hint = "what differs is told of the newest run; name identity:N as a side to compare one alone"
+    hint = "name identity:N as a side to compare one alone"
     return "; ".join([*told, hint]) if told else ""
 
 

@@ -33,22 +33,31 @@ BELOW = """\
 AL is pooled over tokens. What judging saw: geometric means over the prompts
 that both sides have, now and of the baseline (its id), and the change."""
 
+POOLED = """\
+Rows with several identities pool figures of before and after a bump;
+--group-by identity has each identity alone."""
+
 BELOW_CONTEXTS = """\
 Pooled over the tokens of the valid prompts of each length; a prompt of several turns
 has the mean over them. Prompts whose tokens the server does not tell are left out."""
 
 
+HEADINGS = {
+    "acceptance_length": "AL",
+    "acceptance_length_prompt_mean": "AL/prompt",
+    "acceptance_rate": "AR",
+    "tokens_per_step": "tok/step",
+    "ttft_seconds_p50": "TTFT p50",
+    "tokens_per_second_p50": "tok/s p50",
+}
+
+
 def metric_column(metric: str) -> Column:
-    headings = {
-        "acceptance_length": "AL",
-        "acceptance_length_prompt_mean": "AL/prompt",
-        "acceptance_rate": "AR",
-        "tokens_per_step": "tok/step",
-        "coverage": "coverage",
-        "ttft_seconds_p50": "TTFT p50",
-        "tokens_per_second_p50": "tok/s p50",
-    }
-    return Column(headings[metric], lambda row: figure(metric, row[metric]), right=True)
+    return Column(_heading(metric), lambda row: figure(metric, row[metric]), right=True)
+
+
+def _heading(metric: str) -> str:
+    return HEADINGS.get(metric, metric.replace("_", " "))
 
 
 def _zone(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -124,8 +133,9 @@ def history(
     if by_context:
         asked = {"domain": domain, "since": since, "until": until}
         rows, gone = _rows_by_context(context, route, group_by=group_by, zone=zone, **asked)
-        columns = context_columns(group_by, metrics or SHOWN_BY_DEFAULT, zone) + _conditions_column(rows)
-        emit(rows, columns, format_, f"no valid runs of route {route} in this window", BELOW_CONTEXTS)
+        columns = context_columns(group_by, metrics or SHOWN_BY_DEFAULT, zone) + _telling_columns(rows)
+        told = "\n".join([BELOW_CONTEXTS, *_pooled(rows)])
+        emit(rows, columns, format_, f"no valid runs of route {route} in this window", told)
         if gone:
             click.echo(
                 f"left out: {count(gone, 'valid run')} of this window whose samples are no longer kept", err=True
@@ -136,8 +146,8 @@ def history(
         rows = read_history(connection, route, domain=domain, since=since, until=until, group_by=group_by, zone=zone)
         if domain is not None and not rows:
             require_domain(connection, route, domain)
-    columns = history_columns(group_by, metrics or SHOWN_BY_DEFAULT, zone) + _conditions_column(rows)
-    below = [BELOW, *(_legend(rows) if group_by == "identity" else ())]
+    columns = history_columns(rows, group_by, metrics or SHOWN_BY_DEFAULT, zone) + _telling_columns(rows)
+    below = [BELOW, *_pooled(rows), *(_legend(rows) if group_by == "identity" else ())]
     emit(rows, columns, format_, f"no runs of route {route} in this window", "\n".join(below))
 
 
@@ -167,12 +177,18 @@ def context_columns(group_by: str, metrics: Sequence[str], zone: str) -> list[Co
     ]
 
 
-def history_columns(group_by: str, metrics: Sequence[str], zone: str) -> list[Column]:
+def history_columns(
+    rows: Sequence[Mapping[str, Any]], group_by: str, metrics: Sequence[str], zone: str
+) -> list[Column]:
+    """What was judged need not be what is shown, so that it is named: in the heading, or in each row if it varies."""
+    judged = {row["metric"] for row in rows if row["metric"]}
+    named = f" {_heading(judged.pop())}" if len(judged) == 1 else ""
+
     return [
         *_bucket_columns(group_by, zone),
         Column("domain", lambda row: row["domain"], once=True),
         *(metric_column(metric) for metric in metrics),
-        Column("judged", lambda row: figure(row["metric"] or "", row["value"]), right=True),
+        Column(f"judged{named}", lambda row: _judged(row, named=bool(named)), right=True),
         Column("baseline", _baseline, right=True),
         Column("change", lambda row: change(row["change"]), right=True),
         Column("K", lambda row: NOTHING if row["k"] is None else str(row["k"]), right=True, once=True),
@@ -181,10 +197,17 @@ def history_columns(group_by: str, metrics: Sequence[str], zone: str) -> list[Co
     ]
 
 
-def _conditions_column(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """What tells rows of one domain apart that are not comparable; none where all are."""
+def _telling_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """How many identities a row pools, and what tells rows of one domain apart; neither where nothing differs."""
     telling = telling_conditions(rows)
-    return [Column("conditions", lambda row: conditions_text(row, telling.get(row["domain"], ())))] if telling else []
+    identities = Column("identities", lambda row: str(len(row["identity_ids"])), right=True)
+    conditions = Column("conditions", lambda row: conditions_text(row, telling.get(row["domain"], ())))
+    return [*([identities] if _pooled(rows) else []), *([conditions] if telling else [])]
+
+
+def _pooled(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """That rows pool several identities, and how to see each alone, where any does."""
+    return [POOLED] if any(len(row["identity_ids"]) > 1 for row in rows) else []
 
 
 def _bucket_columns(group_by: str, zone: str) -> list[Column]:
@@ -195,6 +218,11 @@ def _bucket_columns(group_by: str, zone: str) -> list[Column]:
     if group_by == "identity":
         return [Column("identity", lambda row: str(row["bucket"]), right=True), time_column("since", "first_at")]
     return [time_column(group_by, "bucket", date=group_by != "hour", zone=ZoneInfo(zone))]
+
+
+def _judged(row: Mapping[str, Any], *, named: bool) -> str:
+    value = figure(row["metric"] or "", row["value"])
+    return value if named or row["value"] is None else f"{_heading(row['metric'])} {value}"
 
 
 def _baseline(row: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from monitor.store.events import mark_events
 from monitor.store.schema import identities, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection, Row, Select
@@ -51,6 +51,7 @@ def history(
     found = connection.execute(statement).all()
     conditions = conditions_of(connection, found)
     rows = [_document(row, group_by, conditions[row.conditions]) for row in found]
+    _add_identities(connection, route, group_by, zone, list(zip(found, rows, strict=True)))
     if group_by == "identity":
         _name_identities(connection, rows)
     if group_by == "run":
@@ -148,6 +149,35 @@ def conditions_of(connection: Connection, rows: Iterable[Row[Any]]) -> dict[str,
         }
         for row in connection.execute(shown.where(c.id.in_(wanted.values())))
     }
+
+
+def _add_identities(
+    connection: Connection,
+    route: str,
+    group_by: str,
+    zone: str,
+    rows: Sequence[tuple[Row[Any], dict[str, Any]]],
+) -> None:
+    """Which identities the valid runs of each row have: asked once more only of rows that may pool several."""
+    for row, document in rows:
+        document["identity_ids"] = [row.identity_id] if row.identity_id is not None and row.runs_valid else []
+    mixed = [row for row, _ in rows if row.identity_id is None]
+    if not mixed:
+        return
+    several = {_key(row): document for row, document in rows if row.identity_id is None}
+    c, first, last = runs.c, min(row.first_at for row in mixed), max(row.last_at for row in mixed)
+    statement = select(bucket_column(group_by, zone).label("bucket"), *POOLED_BY, c.identity_id).distinct()
+    statement = statement.join(identities, identities.c.id == c.identity_id)
+    in_rows = statement.where(c.route == route, c.valid, c.started_at.between(first, last))
+    for found in connection.execute(in_rows):
+        if _key(found) in several:
+            several[_key(found)]["identity_ids"].append(found.identity_id)
+    for document in several.values():
+        document["identity_ids"].sort()
+
+
+def _key(row: Any) -> tuple[Any, ...]:
+    return (row.bucket, *(getattr(row, column.key or "") for column in POOLED_BY))
 
 
 def _name_identities(connection: Connection, rows: list[dict[str, Any]]) -> None:

@@ -135,9 +135,14 @@ def test_a_side_that_pools_several_identities_says_so_with_the_runs_of_each(days
     part = parts(days, *span)["coding"]
     assert (part["before"]["identity_runs"], part["now"]["identity_runs"]) == ({"1": 3, "7": 3}, {"7": 3})
     shown = " ".join(compare(days, *span).stdout.split())
-    assert "before holds several identities: identity:1 (3 runs), identity:7 (3 runs); what differs" in shown
+    assert (
+        "before holds several identities: identity:1 (3 runs), identity:7 (3 runs); name identity:N as a side" in shown
+    )
+    assert " differ in nothing that the servers show, between the newest run of each side " in shown
     assert "now holds several" not in shown
-    assert "several identities" not in compare(days, "2026-03-02", "2026-03-03").stdout
+    alone = compare(days, "2026-03-02", "2026-03-03").stdout
+    assert "several identities" not in alone
+    assert "newest run" not in alone
 
 
 def test_more_runs_of_a_day_tell_more_than_one_of_each(days: Database) -> None:

@@ -70,7 +70,8 @@ def test_json_has_the_rows_of_history(measured: Database, tmp_path: Path) -> Non
 def test_parquet_has_the_rows_of_history(measured: Database, tmp_path: Path) -> None:
     file = exported(measured, tmp_path / "out.parquet", "--group-by", "day")
     rows = pyarrow.parquet.read_table(file).to_pylist()
-    assert [row | {"sampling": json.loads(row["sampling"])} for row in rows] == history_rows(
+    objects = ("sampling", "identity_ids")
+    assert [row | {name: json.loads(row[name]) for name in objects} for row in rows] == history_rows(
         measured, "--group-by", "day"
     )
 

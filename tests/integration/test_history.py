@@ -58,6 +58,7 @@ def test_by_run_each_run_is_a_row_with_its_own_figures(connection: Connection) -
         "first_at": "2026-03-02T10:00:00+00:00",
         "last_at": "2026-03-02T10:00:00+00:00",
         "identity_id": identities.store_identity(connection, IDENTITY, START),
+        "identity_ids": [identities.store_identity(connection, IDENTITY, START)],
         "runs_valid": 1,
         "runs_total": 1,
         "acceptance_length": 2.5,
@@ -193,6 +194,25 @@ def test_an_engine_of_another_version_is_pooled_with_the_one_before(connection: 
     stored(connection, 2.4)
     stored(connection, 2.6, START + HOUR, identity=replace(IDENTITY, version="0.30.0"))
     assert shown(connection, "acceptance_length", "identity_id", group_by="day") == [(2.5, None)]
+
+
+def test_a_row_names_every_identity_that_its_valid_runs_have(connection: Connection) -> None:
+    newer, moved = replace(IDENTITY, version="0.30.0"), replace(IDENTITY, drafter="org/other")
+    for hours, identity in ((0, newer), (1, IDENTITY), (2, moved), (24, newer)):
+        stored(connection, at=START + hours * HOUR, identity=identity)
+    stored(connection, at=START + 25 * HOUR, identity=IDENTITY, invalid_reason="busy")
+    stored(connection, at=START + HOUR, identity=moved, domain="math")
+    first, second, third = (identities.store_identity(connection, one, START) for one in (newer, IDENTITY, moved))
+    assert shown(connection, "domain", "drafter", "identity_ids", group_by="day") == [
+        ("coding", "org/drafter", sorted([first, second])),
+        ("math", "org/other", [third]),
+        ("coding", "org/other", [third]),
+        ("coding", "org/drafter", [first]),
+        ("coding", "org/drafter", []),
+    ]
+    assert shown(connection, "identity_ids", domain="math") == [([third],)]
+    by_context = history_by_context(connection, ROUTE, group_by="day", domain="coding")
+    assert [row["identity_ids"] for row in by_context] == [sorted([first, second]), [third], [first]]
 
 
 def test_a_source_that_sees_only_steps_with_drafts_claims_no_coverage(connection: Connection) -> None:

@@ -174,9 +174,31 @@ def test_history_says_once_what_is_the_same_and_shows_the_change_from_the_baseli
     judged_run(database)
     shown = lines_of(specwatch(database, "history", ROUTE).stdout)
     assert shown[0] == ["domain", "coding", "·", "K", "3", "·", "source", "request"]
-    assert shown[2] == ["run", "at", "(UTC)", "AL", "judged", "baseline", "change", "note"]
+    assert shown[2] == ["run", "at", "(UTC)", "AL", "judged", "AL", "baseline", "change", "note"]
     assert shown[4][2:] == ["10:00", "2.40", "–", "–", "–", "baseline", "1", "approved"]
     assert shown[5][-4:] == ["2.32", "2.40", "(1)", "-3.3%"]
+
+
+def test_history_names_what_was_judged_where_that_is_another_figure(database: Database) -> None:
+    judged_run(database)
+    shown = lines_of(specwatch(database, "history", ROUTE, "--metric", "acceptance_rate").stdout)
+    assert shown[2] == ["run", "at", "(UTC)", "AR", "judged", "AL", "baseline", "change", "note"]
+
+
+def test_history_says_which_rows_pool_several_identities_and_how_to_see_each_alone(database: Database) -> None:
+    with database.transaction() as connection:
+        runs.store_run(connection, "one", make_run(2.4))
+        runs.store_run(connection, "two", make_run(2.0, identity=replace(IDENTITY, version="0.30.0")))
+    shown = specwatch(database, "history", ROUTE, "--group-by", "day").stdout.splitlines()
+    assert (shown[2].split()[-2:], shown[4].split()[-2:]) == (["valid", "identities"], ["2/2", "2"])
+    told = [
+        "Rows with several identities pool figures of before and after a bump;",
+        "--group-by identity has each identity alone.",
+    ]
+    assert shown[-2:] == told
+    assert specwatch(database, "history", ROUTE, "--by-context", "--group-by", "day").stdout.splitlines()[-2:] == told
+    alone = specwatch(database, "history", ROUTE, "--group-by", "identity").stdout
+    assert "identities" not in alone
 
 
 def test_history_says_what_tells_rows_apart_that_are_not_comparable(database: Database) -> None:
