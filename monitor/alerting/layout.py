@@ -63,6 +63,11 @@ def duration(start: str, end: str) -> str:
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
+def subject(summary: str) -> str:
+    """What a first line is about, without its figures: `PAGE chat-prod · coding`."""
+    return summary.partition(": ")[0]
+
+
 def links(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(title, address) of where a message leads, those of them that there are.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.layout import links
+from monitor.alerting.layout import links, subject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,13 +20,14 @@ FENCE = "```"
 def message_body(document: Mapping[str, Any]) -> dict[str, Any]:
     """First line as header and as the text of the notification, the rest as it stands, then the links.
 
+    Of a line that is longer than a header may be, what it is about is the header, and the whole of it stands below.
     A web hook cannot change what it posted: the end of an incident is a message of its own.
     """
     summary, _, rest = document["text"].partition("\n")
-    blocks: list[dict[str, Any]] = [
-        {"type": "header", "text": {"type": "plain_text", "text": shortened(summary, MAX_HEADER), "emoji": False}}
-    ]
-    if len(summary) > MAX_HEADER:
+    fits = len(summary) <= MAX_HEADER
+    header = summary if fits else shortened(subject(summary), MAX_HEADER)
+    blocks: list[dict[str, Any]] = [{"type": "header", "text": {"type": "plain_text", "text": header, "emoji": False}}]
+    if not fits:
         blocks.append(_section(shortened(escaped(summary), MAX_SECTION)))
     if rest:
         blocks.append(_section(f"{FENCE}\n{shortened(escaped(rest), MAX_SECTION - 2 * len(FENCE) - 2)}\n{FENCE}"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.document import RUNBOOK, head_of_receiver, headline, next_lines, with_text
-from monitor.alerting.layout import clock, duration, labelled, verbatim
+from monitor.alerting.layout import clock, duration, labelled, subject, verbatim
 from monitor.core.format import count
 from monitor.core.incidents import Transition
 
@@ -48,7 +48,7 @@ def undelivered_event(
     }
     of = f" of incident {number}" if number else ""
     said = (
-        f"{incident['severity'].upper()} {incident['route']}: could not deliver “{_short(lost['summary'])}”{of}, "
+        f"{incident['severity'].upper()} {incident['route']}: could not deliver “{subject(lost['summary'])}”{of}, "
         f"since {clock(lost['happened_at'])}: {why}"
     )
     document["summary"] = headline(document, said, f"specwatch receivers test {receiver}")
@@ -84,8 +84,3 @@ def delivered_event(
         document, f"RESOLVED {incident['route']}: it takes messages again, after {lasted}; {left}"
     )
     return with_text(document, next_lines(document, [f"specwatch receivers retry {receiver}"] if missed else []))
-
-
-def _short(summary: str) -> str:
-    """What a message is about, without its figures: `PAGE chat-prod · coding`."""
-    return summary.partition(": ")[0]

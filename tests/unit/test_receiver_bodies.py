@@ -133,6 +133,12 @@ class TestSlack:
         assert len(rest["text"]["text"]) <= 3000
         assert rest["text"]["text"].endswith("…\n```")
 
+    def test_of_a_first_line_longer_than_a_header_its_subject_is_the_header_and_the_whole_stands_below(self) -> None:
+        summary = "PAGE chat-prod · coding: " + "acceptance length " * 10
+        header, whole, *_ = message_body({**DOCUMENT, "summary": summary, "text": f"{summary}\n  more"})["blocks"]
+        assert header["text"]["text"] == "PAGE chat-prod · coding"
+        assert whole["text"]["text"] == summary
+
     def test_a_message_of_one_line_has_one_block(self) -> None:
         body = message_body({**BARE, "text": BARE["summary"]})
         assert [block["type"] for block in body["blocks"]] == ["header"]
