@@ -92,9 +92,9 @@ def _summary(document: Mapping[str, Any]) -> str:
         parts.append("the servers do not show it")
     what, since = document["what"], clock(document["opened_at"])
     parts += _alert(document)
-    return (
-        f"BUMP {document['route']} · after bump to {what}, since {since}: {'; '.join(parts)}; next: {_first(document)}"
-    )
+    seen = "first seen" if document["announcement"] is None else "since"
+    told = f"after bump to {what}, {seen} {since}: {'; '.join(parts)}"
+    return f"BUMP {document['route']} · {told}; next: {_first(document)}"
 
 
 def _alert(document: Mapping[str, Any]) -> list[str]:
@@ -134,8 +134,9 @@ def _found(domains: Sequence[Mapping[str, Any]]) -> list[str]:
 def _changed_domains(changed: Sequence[Mapping[str, Any]], domains: Sequence[str]) -> list[str]:
     """Each of a few; of many how many, from the worst to the best."""
     if len(changed) <= NAMED_AT_MOST:
-        return [f"{one['domain']} {change(one['change'])} ({_interval(one)})" for one in changed]
-    which = f"{named([one['domain'] for one in changed], domains)} changed"
+        each = [f"{one['domain']} {change(one['change'])} ({_interval(one)})" for one in changed]
+        return [f"acceptance length of {each[0]}", *each[1:]] if each else []
+    which = f"acceptance length of {named([one['domain'] for one in changed], domains)} changed"
     (worst, *_, best) = changed
     low, high = change(worst["change"]), change(best["change"])
     if low == high:

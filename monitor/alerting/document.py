@@ -88,9 +88,9 @@ def note_about(document: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def headline(document: Mapping[str, Any], told: str, step: str | None = None) -> str:
-    """The first line: what is told, then what to run, or of what is over only the incident's number."""
+    """The first line: what is told, then what to run, or of what is over, without a `step`, the incident's number."""
     number = document["incident_id"]
-    if document["transition"] == Transition.RESOLVED.value:
+    if document["transition"] == Transition.RESOLVED.value and step is None:
         return f"{told}; incident {number}"
     return f"{told}; next: {step or f'specwatch incidents {number}'}"
 

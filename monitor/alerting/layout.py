@@ -68,6 +68,11 @@ def subject(summary: str) -> str:
     return summary.partition(": ")[0]
 
 
+def figures_of(summary: str) -> str:
+    """The rest of a first line: what it says of its subject, without what to run."""
+    return summary.partition(": ")[2].partition("; next: ")[0]
+
+
 def links(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(title, address) of where a message leads, those of them that there are.
 

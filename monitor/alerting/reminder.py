@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.document import RUNBOOK, headline, with_text
 from monitor.alerting.domains import Told, named, ranked
-from monitor.alerting.layout import clock, duration, verbatim
-from monitor.alerting.text import fallen
+from monitor.alerting.layout import clock, duration, figures_of, verbatim
+from monitor.alerting.text import fallen, impact_lines
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
@@ -23,12 +23,13 @@ def reminder_event(
     now: datetime,
     involved: Mapping[str, Mapping[str, Any]],
     current: Mapping[str, Mapping[str, Any] | None],
+    since: str,
     route_domains: Collection[str] = (),
 ) -> dict[str, Any]:
     """The document of a reminder: as the incident's `last`, with the newest figures and how old they are.
 
-    `opened_at`: when it last opened. `current`: every domain that is broken now → its newest valid verdict with
-    `run_id` and `finished_at`, or None.
+    `opened_at`: when it last opened; `since`: when the first run began that showed it. `current`: every domain that is
+    broken now → its newest valid verdict with `run_id` and `finished_at`, or None.
     """
     names = _worst_first(current)
     document: dict[str, Any] = {
@@ -40,6 +41,7 @@ def reminder_event(
         "domain": names[0],
         "domains": sorted(current),
         "involved": {name: dict(involved[name]) for name in sorted(involved)},
+        "since": since,
         "verdict": current[names[0]],
         "current": {name: current[name] for name in names},
         "joined": {},
@@ -47,14 +49,13 @@ def reminder_event(
         "happened_at": now.isoformat(),
     }
     figures = _as_told(last) if last.get("kind") else _figures(document)
-    since = opened_at.isoformat()
     told = (
         f"{severity.upper()}, STILL {document['route']} · {named(names, route_domains)}: {figures}; "
-        f"open since {clock(since)} ({duration(since, now.isoformat())}), nobody has acknowledged it"
+        f"open for {duration(opened_at.isoformat(), now.isoformat())}, nobody has acknowledged it"
     )
     acknowledge = f"specwatch incidents ack {document['incident_id']} --by NAME"
     document["summary"] = headline(document, told, acknowledge)
-    return with_text(document, _lines(document, acknowledge))
+    return with_text(document, _lines(document, acknowledge, last["domain"]))
 
 
 def _worst_first(current: Mapping[str, Mapping[str, Any] | None]) -> list[str]:
@@ -71,9 +72,9 @@ def _figures(document: Mapping[str, Any]) -> str:
     """Of the domain that is worst now, and how long ago that was measured."""
     verdict = document["verdict"]
     if verdict is None:
-        return "not measured since"
+        return f"not measured since, broken since {clock(document['since'])}"
     which = f"{document['domain']}, the worst, " if len(document["domains"]) > 1 else ""
-    return f"{which}{fallen(verdict)}, as measured {_ago(verdict, document)}"
+    return f"{which}{fallen(verdict)}, as last measured {_ago(verdict, document)}, since {clock(document['since'])}"
 
 
 def _ago(verdict: Mapping[str, Any], document: Mapping[str, Any]) -> str:
@@ -82,28 +83,34 @@ def _ago(verdict: Mapping[str, Any], document: Mapping[str, Any]) -> str:
 
 def _as_told(last: Mapping[str, Any]) -> str:
     """An incident of another kind than acceptance: no verdict on a run tells how it stands."""
-    said = last["summary"].partition(": ")[2].partition("; next: ")[0]
-    return f"{said} (told {clock(last['happened_at'])})"
+    return f"{figures_of(last['summary'])} (told {clock(last['happened_at'])})"
 
 
 _SHOWS = {"stale": "specwatch runs --route {route}", "speedup": "specwatch speedup {route}"}
 """What shows how an incident of this kind stands; those of acceptance have none."""
 
 
-def _lines(document: Mapping[str, Any], acknowledge: str) -> list[str]:
+def _lines(document: Mapping[str, Any], acknowledge: str, last_domain: str) -> list[str]:
     number, route = document["incident_id"], document["route"]
     steps = [
         f"specwatch incidents {number}",
         acknowledge,
+        f"specwatch run now {route}",
         _SHOWS.get(document.get("kind", ""), "specwatch history {route} --since 24h").format(route=route),
     ]
-    current = [_current(name, verdict, document) for name, verdict in document["current"].items()]
+    standing = [] if document.get("kind") else _standing(document, last_domain)
     return [
-        *([] if document.get("kind") else ranked("measured", current)),
+        *standing,
         *verbatim("next", steps),
         *(verbatim("link", [document["link"]]) if document["link"] else []),
         *verbatim("runbook", [document.get("runbook_url") or RUNBOOK]),
     ]
+
+
+def _standing(document: Mapping[str, Any], last_domain: str) -> list[str]:
+    """`last_domain`: what the impact was looked at in when the incident last moved."""
+    current = [_current(name, verdict, document) for name, verdict in document["current"].items()]
+    return [*impact_lines(document, of=last_domain if len(current) > 1 else None), *ranked("measured", current)]
 
 
 def _current(name: str, verdict: Mapping[str, Any] | None, document: Mapping[str, Any]) -> Told:

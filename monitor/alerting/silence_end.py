@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.document import with_text
 from monitor.alerting.domains import named
-from monitor.alerting.layout import clock, duration, labelled, verbatim
+from monitor.alerting.layout import clock, duration, figures_of, labelled, verbatim
 from monitor.core.bumps import NOTE
 from monitor.core.format import silenced
 
@@ -29,7 +29,9 @@ def silence_end_event(
     now: datetime,
     runbook_url: str | None,
 ) -> dict[str, Any]:
-    """The document. `incidents`: `id`, `severity`, `domains` and `summary` of those of the route that still fire."""
+    """The document. `incidents`: those of the route that still fire, each with `id`, `severity`, `domains`,
+    `opened_at`, `acknowledged_by`, and the `summary` of what was last told of it, at `told_at`.
+    """
     document: dict[str, Any] = {
         "silence_id": silence["id"],
         "transition": NOTE,
@@ -52,10 +54,11 @@ def _summary(document: Mapping[str, Any]) -> str:
     domains = dict.fromkeys(domain for incident in incidents for domain in incident["domains"])
     left = duration(document["happened_at"], silence["ends_at"])
     fire = [f"incident {incident['id']} ({incident['severity']})" for incident in incidents]
-    still = "still fires" if len(fire) == 1 else "still fire"
+    still = "is still open" if len(fire) == 1 else "are still open"
+    of = named(domains, document["route_domains"])
     return (
-        f"SILENCE ENDS {document['route']} · {named(domains, document['route_domains'])}: “{silence['reason']}” by "
-        f"{silence['by']} ends in {left}, at {clock(silence['ends_at'])}, and {' and '.join(fire)} {still}; "
+        f"SILENCE ENDS SOON {document['route']} · {of}: “{silence['reason']}” by {silence['by']} "
+        f"ends in {left}, at {clock(silence['ends_at'])}, and {' and '.join(fire)} {still}; "
         f"next: specwatch incidents {incidents[0]['id']}"
     )
 
@@ -66,7 +69,7 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
     those = "it" if len(incidents) == 1 else "them"
     return [
         *labelled("silence", said),
-        *(line for incident in incidents for line in labelled("fires", f"{incident['id']}: {_told(incident)}")),
+        *(line for incident in incidents for line in labelled(f"incident {incident['id']}", _told(incident))),
         *labelled(
             "then",
             f"receivers that have not heard of {those} are told at that time; to keep silent, add a silence before",
@@ -77,8 +80,11 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def _told(incident: Mapping[str, Any]) -> str:
-    """Its first line, without what it says to run: that stands below."""
-    return str(incident["summary"].partition("; next: ")[0])
+    """Since when it is open, who looks after it, and what was last told of it, at that time."""
+    by = incident["acknowledged_by"]
+    looked_after = "acknowledged by nobody" if by is None else f"acknowledged by {by}"
+    told = f"as told at {clock(incident['told_at'])}: {figures_of(incident['summary'])}"
+    return f"{incident['severity']}, open since {clock(incident['opened_at'])}, {looked_after}; {told}"
 
 
 def _anew(silence: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ The first line alone tells severity, route, domain, how much, since when and wha
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.document import METRIC_NAMES, RUNBOOK, headline, next_lines
@@ -118,7 +119,7 @@ def firing_lines(document: Mapping[str, Any]) -> list[str]:
     elif document["last_bump"] is not None:
         steps.append("if the change above is yours: roll it back, or approve a new baseline")
     return [
-        *_impact_lines(document),
+        *impact_lines(document),
         *_evidence_lines(document),
         *_cause_lines(document),
         *labelled("last good", _last_good(document)),
@@ -144,7 +145,7 @@ def _gathered_lines(document: Mapping[str, Any]) -> list[str]:
     if document["last_bump"] is not None:
         steps.append("if the change above is yours: roll it back, or approve a new baseline")
     return [
-        *_impact_lines(document),
+        *impact_lines(document, of=document["domain"]),
         *ranked("joined", each),
         *labelled("rule", ", ".join(rules)),
         *_joint_cause_lines(document, joined),
@@ -160,6 +161,7 @@ def resolved_lines(document: Mapping[str, Any]) -> list[str]:
     return [
         *_evidence_lines(document),
         *history_lines(document),
+        *labelled("changed", _change_meanwhile(document)),
         *_others(document["other_changes"], [], None),
         *_replicas(document["replica_difference"]),
         *next_lines(document, []),
@@ -189,25 +191,30 @@ def _ruled(verdict: Mapping[str, Any]) -> str:
     return f"leaking, {leak_text(verdict)}" + (f", {these_runs(over)}" if over else "")
 
 
-def _impact_lines(document: Mapping[str, Any]) -> list[str]:
-    """What it does to whoever uses the route: whether answers are others, and how much longer they take."""
-    return labelled("impact", "; ".join([_answers(document["outputs"]), *_pace(document["pace"])]))
+def impact_lines(document: Mapping[str, Any], of: str | None = None) -> list[str]:
+    """What it does to whoever uses the route: whether answers are others, and how much longer they take.
+
+    `of`: the domain that both were measured in, where the message is about several.
+    """
+    where = "" if of is None else f" of {of}"
+    told = [_answers(document["outputs"], where), *_pace(document.get("pace"), where)]
+    return labelled("impact", "; ".join(told))
 
 
-def _answers(outputs: Mapping[str, Any] | None) -> str:
+def _answers(outputs: Mapping[str, Any] | None, where: str) -> str:
     if outputs is None or outputs["points_at"] is None:
         return "speed and cost; speculative decoding by itself changes no answers"
     if outputs["points_at"] == "target":
-        told = f"they changed on {outputs['changed']} of {outputs['compared']} prompts"
+        told = f"they changed on {outputs['changed']} of {outputs['compared']} prompts{where}"
         return f"speed and cost, and the answers may be others: {told}"
-    told = f"they are as before on {outputs['compared'] - outputs['changed']} of {outputs['compared']} prompts"
+    told = f"they are as before on {outputs['compared'] - outputs['changed']} of {outputs['compared']} prompts{where}"
     return f"speed and cost, not the answers: {told}"
 
 
-def _pace(pace: Mapping[str, Any] | None) -> list[str]:
+def _pace(pace: Mapping[str, Any] | None, where: str) -> list[str]:
     if pace is None:
         return ["how much slower cannot be told"]
-    return [pace_text(pace)]
+    return [f"{pace_text(pace)}, measured on the probes{where}"]
 
 
 def _cause_lines(document: Mapping[str, Any]) -> list[str]:
@@ -271,6 +278,14 @@ def _others(changes: Mapping[str, float], unmeasured: Sequence[str], bump: Mappi
 
 def _replicas(difference: Mapping[str, Any] | None) -> list[str]:
     return [] if difference is None else labelled("replicas", replica_difference_text(difference))
+
+
+def _change_meanwhile(document: Mapping[str, Any]) -> str:
+    """What was seen to change while it was open: what may have healed it."""
+    bump = document["last_bump"]
+    if bump is None or datetime.fromisoformat(bump["noticed_at"]) < datetime.fromisoformat(document["opened_at"]):
+        return "nothing was seen to change since it opened"
+    return _bump(bump)
 
 
 def _bump(bump: Mapping[str, Any] | None) -> str:

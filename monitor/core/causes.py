@@ -32,7 +32,7 @@ ORGANIC_STEPS = 10_000
 """Of everybody's requests on either side, before a difference between them is believed: a hundred answers of a hundred
 steps. With 25 percent between prompts chance alone makes a difference of 10 percent of them in one case of 170; of a
 tenth as many in one of three."""
-UNSEEN = "no change of model, drafter or engine was seen (weights overwritten or pushed are not)"
+UNSEEN = "no change of model, drafter or engine was seen (weights that are overwritten or pushed cannot be seen)"
 
 
 def causes(evidence: Evidence) -> tuple[Cause, ...]:
@@ -137,7 +137,8 @@ def _fallen_position(evidence: Evidence) -> list[str]:
     if not falls or min(falls) >= -LEVEL:
         return []
     at = falls.index(min(falls))
-    return [f"conditional acceptance at position {at + 1} {before[at]:.2f} → {now[at]:.2f}, the most of {len(falls)}"]
+    position = f"draft position {at + 1} of {len(falls)}"
+    return [f"acceptance given the one before fell most at {position}: {before[at]:.2f} → {now[at]:.2f}"]
 
 
 def _conditional(survival: Sequence[float]) -> list[float]:

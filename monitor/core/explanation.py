@@ -65,7 +65,8 @@ def _joint_text(kind: str, found: Mapping[str, Mapping[str, Any]], domains: int)
     where = f"all {domains} domains" if len(found) == domains else f"{len(found)} of {domains} domains"
     named = "" if len(found) == domains else f": {', '.join(found)}"
     alike = len({cause["sentence"] for cause in found.values()}) == 1
-    sentence = found[surest]["sentence"] if alike else f"in {surest}, {found[surest]['sentence']}"
+    in_which = f"in {surest}" if not alike else "in each" if len(found) > 1 else ""
+    sentence = f"{in_which}, {found[surest]['sentence']}" if in_which else found[surest]["sentence"]
     return f"{kind.replace('_', ' ')} ({found[surest]['strength']} evidence, {where}{named}): {sentence}"
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.reminder import reminder_event
 from monitor.alerting.routing import receivers_for
@@ -10,8 +11,7 @@ from monitor.core import incidents as life
 from monitor.store import incidents, outbox, verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
+    from collections.abc import Callable, Mapping, Sequence
 
     from sqlalchemy import Connection
 
@@ -75,7 +75,14 @@ class Reminding:
             now=now,
             involved=known["domains"],
             current=current,
+            since=_began(known["events"], opened_at),
             route_domains=route.domains,
         )
         incidents.add_event(connection, incident_id, life.Transition.REMINDER, document, receivers, now)
         return True
+
+
+def _began(events: Sequence[Mapping[str, Any]], opened_at: datetime) -> str:
+    """When the first run began that showed what is open since then."""
+    of_now = [event for event in events if datetime.fromisoformat(event["happened_at"]) >= opened_at]
+    return min((event["since"] for event in of_now if event.get("since")), default=opened_at.isoformat())

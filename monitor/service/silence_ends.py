@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from monitor.store.database import Database
 
 LOOK_EVERY_SECONDS = 15.0
+SHOWN = ("id", "route", "severity", "opened_at", "acknowledged_by")
+"""Of an incident, in what is told of it."""
 
 
 class SilenceEnds:
@@ -76,8 +78,9 @@ def firing_under(connection: Connection, active: Sequence[Mapping[str, Any]]) ->
         if held_by:
             last = max(held_by, key=lambda silence: (silence["ends_at"], silence["id"]))
             broken = sorted(name for name in incident["domains"] if incidents.is_broken(incident, name))
-            told = {"domains": broken, "summary": incidents.last_told(connection, incident["id"])[2]["summary"]}
-            found[last["id"]].append({name: incident[name] for name in ("id", "route", "severity")} | told)
+            document = incidents.last_told(connection, incident["id"])[2]
+            told = {"domains": broken, "summary": document["summary"], "told_at": document["happened_at"]}
+            found[last["id"]].append({name: incident[name] for name in SHOWN} | told)
     return found
 
 

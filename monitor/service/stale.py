@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.measured_again import measured_event
 from monitor.alerting.routing import receivers_for
-from monitor.alerting.stale import measured_event, stale_event
+from monitor.alerting.stale import stale_event
 from monitor.config.alerting import runbook_url
 from monitor.core.incidents import IncidentState, Transition
 from monitor.core.stale import OF_LATE, Around, Measured, on_measured, on_stale, stale_since

@@ -79,8 +79,8 @@ def test_a_noticed_bump_ends_in_one_verdict_when_every_domain_was_probed(story: 
     assert (coding["domain"], coding["run_ids"], coding["changed"]) == (DOMAIN, [first.run_id], True)
     assert coding["change"] == pytest.approx(-0.2)
     assert (math["domain"], math["run_ids"], math["changed"]) == ("math", [second.run_id], False)
-    assert bump["verdict"]["summary"].startswith(f"BUMP {ROUTE} · after bump to version 0.33.0, since 2026-03-02 ")
-    assert " UTC: coding -20.0% (95 %" in bump["verdict"]["summary"]
+    assert bump["verdict"]["summary"].startswith(f"BUMP {ROUTE} · after bump to version 0.33.0, first seen 2026-03-02 ")
+    assert " UTC: acceptance length of coding -20.0% (95 %" in bump["verdict"]["summary"]
     assert bump["verdict"]["summary"].endswith(
         f"others unchanged; nobody announced it; an alert follows if confirmation runs agree{NEXT}"
     )

@@ -106,7 +106,9 @@ def test_the_gathered_message_tells_the_cause_of_every_domain_that_it_tells_of(s
         several.breaks(domain, second * SECOND)
     told = several.get_incident(1)["events"][-1]
     assert sorted(told["joined_causes"]) == ["math", "qa", "writing"]
-    assert "\n  cause      drafter (moderate evidence, all 3 domains): outputs unchanged (24/24):" in told["text"]
+    assert (
+        "\n  cause      drafter (moderate evidence, all 3 domains): in each, outputs unchanged (24/24):" in told["text"]
+    )
 
 
 def test_what_joins_long_after_the_last_message_is_told_at_once_and_what_follows_it_together(

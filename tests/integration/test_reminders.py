@@ -55,10 +55,11 @@ def test_a_page_is_told_again_once_per_period_with_the_newest_figures(page: Open
     assert page.heard(4 * HOUR) == ["reminder"]
     event = page.get_incident(1)["events"][-1]
     assert event["summary"] == (
-        "PAGE, STILL chat-prod · coding: acceptance length 1.80 by request, 25% below its baseline 2.40, as measured "
-        f"3 h 0 min ago; open since {clock(page.began.isoformat())} (4 h 0 min), nobody has acknowledged it; "
+        "PAGE, STILL chat-prod · coding: acceptance length 1.80 by request, 25% below its baseline 2.40, as "
+        f"last measured 3 h 0 min ago, since {clock(event['since'])}; open for 4 h 0 min, nobody has acknowledged it; "
         "next: specwatch incidents ack 1 --by NAME"
     )
+    assert event["since"] == page.get_incident(1)["events"][0]["since"] < page.began.isoformat()
     assert event["current"]["coding"]["run_id"] == event["verdict"]["run_id"]
     assert page.reminded(8 * HOUR) == [1]
 
@@ -122,8 +123,7 @@ def test_a_page_of_another_kind_is_told_again_as_it_was_told(page: Open) -> None
     event = page.get_incident(2)["events"][-1]
     assert event["summary"] == (
         "PAGE, STILL chat-prod · coding: no valid run for 1 h 20 min (told 2026-03-02 10:00:00 UTC); "
-        f"open since {clock(page.began.isoformat())} (4 h 0 min), nobody has acknowledged it; "
-        "next: specwatch incidents ack 2 --by NAME"
+        "open for 4 h 0 min, nobody has acknowledged it; next: specwatch incidents ack 2 --by NAME"
     )
     assert "not measured" not in event["text"]
     assert {delivery["receiver"] for delivery in event["deliveries"]} == {"hook"}

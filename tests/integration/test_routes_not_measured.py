@@ -90,8 +90,8 @@ def test_a_route_not_measured_for_two_periods_opens_one_incident_that_the_first_
     assert recorded.transitions == [(ended["id"], "resolved")]
     assert (ended["state"], ended["resolved_at"]) == ("resolved", after(131).isoformat())
     assert ended["events"][-1]["summary"] == (
-        f"RESOLVED {ROUTE} · coding: measured again after 2 h 10 min without a valid run; whether it is well is not "
-        f"judged: no approved baseline; incident {ended['id']}"
+        f"RESOLVED {ROUTE} · coding: measured again; whether it is well is not judged: no approved baseline; "
+        f"no valid run from 2026-03-02 10:01:00 UTC to 2026-03-02 12:11:00 UTC; incident {ended['id']}"
     )
 
 
@@ -114,22 +114,24 @@ def test_the_message_says_which_servers_answer_and_whether_anybody_takes_the_pro
     assert (
         f"servers {REPLICA} answered 4 of 10 readings of its metrics page until 2026-03-02 11:10:00 UTC; the last "
         f"failure: connection refused {other} answered 10 of 10 readings of its metrics page until 2026-03-02 "
-        "11:11:00 UTC workers none lives: is 'specwatch serve' or 'specwatch worker' running? "
-        "1 probe of this route due and not begun"
+        "11:11:00 UTC workers none lives, 1 probe of this route due and not begun: "
+        "start 'specwatch serve' or 'specwatch worker' rule"
     ) in text
+    assert text.count("specwatch run now") == 0, "nobody would take it"
+    assert f" curl -sS -m 5 {REPLICA}/health link" in text, "of the one that did not always answer"
 
 
 def test_a_route_that_is_measured_again_and_is_not_well_is_not_told_as_well(watched: Watched) -> None:
     for number in range(10):
         watched.run(after(number))
     watched.look(after(100))
-    watched.run(after(110), lengths=1.92)
+    run = watched.run(after(110), lengths=1.92)
     [ended] = watched.incidents()
     assert ended["state"] == "resolved"
     assert ended["events"][-1]["summary"] == (
-        f"RESOLVED {ROUTE} · coding: measured again after 1 h 41 min without a valid run; acceptance length 1.92 by "
-        "request, 20% below its baseline 2.40; confirmation runs are on their way: if it holds, that is told next; "
-        f"incident {ended['id']}"
+        f"MEASURED AGAIN AND DOWN {ROUTE} · coding: acceptance length 1.92 by request, 20% below its baseline 2.40; "
+        "an alert follows if confirmation runs agree; no valid run from 2026-03-02 10:10:00 UTC to 2026-03-02 11:51:00 "
+        f"UTC; next: specwatch run show {run.run_id}"
     )
 
 

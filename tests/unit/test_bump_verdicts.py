@@ -152,8 +152,8 @@ def test_a_domain_that_cannot_be_compared_says_why() -> None:
 def test_the_first_line_tells_what_runs_now_and_which_domains_moved_how_much() -> None:
     assert event(FELL, LEVEL, ROSE)["summary"] == (
         f"BUMP {ROUTE} · after bump to drafter org/drafter-v2, since {SINCE}: "
-        "coding -22.0% (95 % interval -25.0% to -19.0%), writing +8.0% (95 % interval +5.0% to +11.0%), "
-        f"others unchanged{NEXT}"
+        "acceptance length of coding -22.0% (95 % interval -25.0% to -19.0%), "
+        f"writing +8.0% (95 % interval +5.0% to +11.0%), others unchanged{NEXT}"
     )
 
 
@@ -269,12 +269,12 @@ def test_a_loss_that_is_alerted_leads_to_its_incident_and_to_the_way_back() -> N
 def test_many_domains_that_moved_are_told_by_how_many_and_how_far() -> None:
     moved = [replace(FELL, domain=f"d{number}", change=-0.22 + number / 100) for number in range(6)]
     assert (
-        ": all 6 domains changed, from d0 -22.0% (95 % interval -25.0% to -19.0%) to d5 -17.0%; next:"
+        ": acceptance length of all 6 domains changed, from d0 -22.0% (95 % interval -25.0% to -19.0%) to d5 -17.0%;"
         in (event(*moved)["summary"])
     )
     alike = [replace(FELL, domain=f"d{number}") for number in range(5)]
     assert (
-        ": 5 of 6 domains changed, each -22.0% (d0: 95 % interval -25.0% to -19.0%), others unchanged; next:"
+        ": acceptance length of 5 of 6 domains changed, each -22.0% (d0: 95 % interval -25.0% to -19.0%), others un"
         in (event(*alike, LEVEL)["summary"])
     )
     assert "             and 3 more, -19.0% to -17.0%: d3, d4, d5\n" in event(*moved)["text"]

@@ -59,17 +59,17 @@ def test_unchanged_outputs_with_less_acceptance_point_at_the_drafter() -> None:
     assert (cause.kind, cause.strength) == (Kind.DRAFTER, Strength.MODERATE)
     assert cause.sentence == (
         "outputs unchanged (24/24): points at the drafter or its cache; "
-        "no change of model, drafter or engine was seen (weights overwritten or pushed are not)"
+        "no change of model, drafter or engine was seen (weights that are overwritten or pushed cannot be seen)"
     )
 
 
 @pytest.mark.parametrize(
     ("survival", "told"),
     [
-        ((0.55, 0.4, 0.28), "conditional acceptance at position 1 0.80 → 0.55, the most of 3; "),
-        ((0.8, 0.32, 0.2), "conditional acceptance at position 2 0.75 → 0.40, the most of 3; "),
+        ((0.55, 0.4, 0.28), "acceptance given the one before fell most at draft position 1 of 3: 0.80 → 0.55; "),
+        ((0.8, 0.32, 0.2), "acceptance given the one before fell most at draft position 2 of 3: 0.75 → 0.40; "),
         ((0.79, 0.59, 0.4), ""),
-        ((0.0, 0.0, 0.0), "conditional acceptance at position 1 0.80 → 0.00, the most of 1; "),
+        ((0.0, 0.0, 0.0), "acceptance given the one before fell most at draft position 1 of 1: 0.80 → 0.00; "),
         ((), ""),
     ],
 )
@@ -77,7 +77,7 @@ def test_the_drafter_s_cause_says_at_which_position_it_lost_most(survival: tuple
     found = fallen(outputs=SAME, survival=survival, baseline_survival=(0.8, 0.6, 0.4))
     sentence = next(cause.sentence for cause in causes(found) if cause.kind is Kind.DRAFTER)
     assert sentence.startswith(f"outputs unchanged (24/24): points at the drafter or its cache; {told}")
-    assert ("conditional" in sentence) == bool(told)
+    assert ("given the one before" in sentence) == bool(told)
 
 
 def test_another_drafter_with_unchanged_outputs_is_told_first() -> None:

@@ -56,7 +56,8 @@ DRAFTER = (
 )
 IMPACT = (
     "  impact     speed and cost; speculative decoding by itself changes no answers; the same tokens take\n"
-    "             1.25 times as long (192 tokens a second per request, baseline 240)\n"
+    "             1.25 times as long (192 tokens a second per request, baseline 240), measured on the\n"
+    "             probes\n"
 )
 COST = "  cost       1.00 an hour, 24.00 a day for each server kept busy, at 2 an hour for each of 2 GPUs\n"
 
@@ -229,7 +230,7 @@ def test_domains_that_joined_together_are_told_in_one_message_with_their_worst_f
     assert document["text"] == (
         "PAGE, NOW ALSO chat-prod · writing, qa, math: acceptance length of writing, the worst, 1.56 by request, "
         "35% below its baseline 2.40, since 2026-03-02 10:00:00 UTC; next: specwatch incidents 12\n"
-        f"{IMPACT}"
+        f"{IMPACT.replace('probes', 'probes of qa')}"
         "  joined     writing, at worst -35.0% (1.56 of 2.40 by request, runs 37-39)\n"
         "             qa, at worst -21.0% (1.90 of 2.40 by request, runs 32, 35, 36)\n"
         "             math, at worst -20.0% (1.92 of 2.40 by request, runs 31, 33, 34)\n"
@@ -257,12 +258,12 @@ def test_of_causes_in_several_domains_that_of_the_most_evidence_comes_first_and_
     load = cause("load", "weak", "waiting 3, at most 0 in the baseline's runs")
     found = {"math": [template, drafter], "qa": [drafter, load], "rag": [load]}
     assert joint_cause_texts(found) == [
-        "drafter (moderate evidence, 2 of 3 domains: math, qa): outputs unchanged",
+        "drafter (moderate evidence, 2 of 3 domains: math, qa): in each, outputs unchanged",
         "template (strong evidence, 1 of 3 domains: math): 24 of 24 prompts have other numbers of tokens",
-        "load (weak evidence, 2 of 3 domains: qa, rag): waiting 3, at most 0 in the baseline's runs",
+        "load (weak evidence, 2 of 3 domains: qa, rag): in each, waiting 3, at most 0 in the baseline's runs",
     ]
     assert joint_cause_texts({"math": [drafter], "qa": [drafter]}) == [
-        "drafter (moderate evidence, all 2 domains): outputs unchanged"
+        "drafter (moderate evidence, all 2 domains): in each, outputs unchanged"
     ]
 
 
@@ -319,13 +320,14 @@ def test_of_many_domains_the_first_line_says_how_many_and_the_text_names_all_the
             Changes(0, 24),
             192.0,
             "speed and cost, not the answers: they are as before on 24 of 24 prompts; the same tokens take 1.25 times "
-            "as long (192 tokens a second per request, baseline 240)",
+            "as long (192 tokens a second per request, baseline 240), measured on the probes",
         ),
         (
             Changes(20, 24),
             239.0,
             "speed and cost, and the answers may be others: they changed on 20 of 24 prompts; "
-            "not clearly slower: 239 tokens a second per request, baseline 240, 238 in the slowest of its runs",
+            "not clearly slower: 239 tokens a second per request, baseline 240, 238 in the slowest of its runs, "
+            "measured on the probes",
         ),
         (
             Changes(12, 24),
@@ -361,8 +363,18 @@ def test_a_resolved_incident_says_how_it_stands_how_long_it_lasted_and_what_it_w
         "  lasted     2 h 5 min, 2026-03-02 10:11:00 UTC to 2026-03-02 12:16:00 UTC\n"
         "  was broken coding, at worst -23.0% (1.85 of 2.40, run 36)\n"
         "             math\n"
+        "  changed    nothing was seen to change since it opened\n"
         "  next       specwatch incidents 12\n"
         "  link       https://specwatch.example.com/incidents/12"
+    )
+
+
+def test_a_resolved_incident_says_what_was_seen_to_change_while_it_was_open() -> None:
+    bump = {**DRAFTER_BUMP, "noticed_at": "2026-03-02T12:00:00+00:00"}
+    document = event(Transition.RESOLVED, well(), last_bump=bump, now=START + timedelta(hours=3))
+    assert (
+        "\n  changed    drafter org/drafter → org/other; k 3 → 5, noticed 2026-03-02 12:00:00 UTC on"
+        in document["text"]
     )
 
 
