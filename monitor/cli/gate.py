@@ -69,7 +69,8 @@ def run_(context: Context, /, *, format_: str, out: Path | None, **given: Any) -
 def _between_servers(options: GateOptions) -> GateVerdict:
     from monitor.core.records import Sampling
     from monitor.probing.comparing import GatePlan, thresholds_of
-    from monitor.probing.gate import Server, run_gate
+    from monitor.probing.gate import run_gate
+    from monitor.probing.gate_servers import Server
     from monitor.probing.recognise import engine_at
     from monitor.probing.target import Target
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from monitor.core.format import count
 from monitor.core.gate import LOOKS, GateReason
 from monitor.core.gate_twin import TwinDomain, is_pass
 from monitor.core.gate_verdict import GateSide, GateVerdict, look_text
-from monitor.core.records import Identity, Reason
-from monitor.errors import TargetError
-from monitor.probing.client import Client
+from monitor.core.records import Reason
 from monitor.probing.clock import Clock, SystemClock
 from monitor.probing.comparing import Comparing
-from monitor.probing.gate_reasons import reason_of
+from monitor.probing.gate_servers import GateServers, Server
 from monitor.probing.gate_twin import BUSY_SECONDS, RUNS, BesideTwin
 from monitor.probing.replay import StandAside, replay
 
@@ -25,9 +23,7 @@ if TYPE_CHECKING:
     from monitor.core.gate import Look
     from monitor.core.gate_verdict import GateDomain
     from monitor.core.records import Run
-    from monitor.engines.base import Engine, Observation
     from monitor.probing.comparing import FindBaseline, GatePlan
-    from monitor.probing.target import Target
     from monitor.prompts.sets import PromptSet
 
 MORE_TIME = "allow more time with --timeout, or name fewer domains or prompts"
@@ -42,16 +38,6 @@ _OF_THE_SERVER = frozenset(
     }
 )
 """Whatever domain saw it: the others would not fare better, and are not tried."""
-
-
-@dataclass(frozen=True)
-class Server:
-    """One server of a gate. `name`: `candidate`, `reference` or `twin`."""
-
-    name: str
-    target: Target
-    engine: Engine
-    declared: Identity = field(default_factory=Identity)
 
 
 @dataclass(frozen=True)
@@ -98,8 +84,9 @@ class _Gating:
         on_run: Callable[[Run], object],
         clock: Clock,
     ) -> None:
-        self._candidate = candidate
-        self._against = reference if isinstance(reference, Server) else None
+        against = reference if isinstance(reference, Server) else None
+        twin = None if plan.twin is None else Server("twin", plan.twin, candidate.engine)
+        self._servers = GateServers(candidate, against, twin, clock)
         self._find = None if isinstance(reference, Server) else reference
         self._plan = plan
         self._on_step = on_step
@@ -108,29 +95,20 @@ class _Gating:
         self._began = clock.monotonic()
         self._runs = 0
         self._left = len(plan.prompt_sets)
-        self._twin = None if plan.twin is None else Server("twin", plan.twin, candidate.engine)
         self._twin_left = 0 if plan.twin is None else len(plan.prompt_sets)
         self._ended: tuple[GateReason, str] | None = None
-        self._seen: dict[str, Identity] = {}
-        self._targets: dict[str, Target] = {}
-        self._started: dict[str, float] = {}
         self._warnings: dict[str, None] = {}
-
-    @property
-    def _servers(self) -> tuple[Server, ...]:
-        """In the order of a pair."""
-        return (self._candidate,) if self._against is None else (self._against, self._candidate)
 
     async def verdict(self) -> GateVerdict:
         started_at = self._clock.now()
-        refusal = await self._refusal()
+        refusal = await self._servers.refusal()
         domains = [] if refusal else [await self._domain(prompt_set) for prompt_set in self._plan.prompt_sets]
-        plan, against = self._plan, self._against
+        plan, servers, seen = self._plan, self._servers, self._servers.seen
         found = GateVerdict(
             route=plan.route,
             against=plan.against,
-            candidate=GateSide(self._candidate.target.replica, self._seen.get("candidate")),
-            reference=GateSide(against.target.replica if against else None, self._seen.get("reference")),
+            candidate=GateSide(servers.candidate.target.replica, seen.get("candidate")),
+            reference=GateSide(servers.against.target.replica if servers.against else None, seen.get("reference")),
             thresholds=plan.thresholds,
             concurrency=plan.concurrency,
             sampling=plan.sampling.as_dict(),
@@ -140,7 +118,7 @@ class _Gating:
             refusal=refusal,
             warnings=tuple(self._warnings),
             promotion=plan.promotion,
-            twin=plan.gate_twin(self._seen.get("twin")),
+            twin=plan.gate_twin(seen.get("twin")),
         )
         if found.twin is None or not is_pass(found.acceptance):
             return found
@@ -149,8 +127,9 @@ class _Gating:
 
     async def _beside_twin(self) -> dict[str, TwinDomain]:
         """What acceptance has let pass, domain after domain; never later than the time-out."""
-        sides = self._targets["candidate"], self._targets["twin"]
-        measuring = BesideTwin(self._plan, self._candidate.engine, *sides, self._seen, self._clock)
+        servers = self._servers
+        sides = servers.targets["candidate"], servers.targets["twin"]
+        measuring = BesideTwin(self._plan, servers.candidate.engine, *sides, servers.seen, self._clock)
         found = {}
         for prompt_set in self._plan.prompt_sets:
             one = await self._timed(measuring, prompt_set) if self._ended is None else TwinDomain(*self._ended)
@@ -162,11 +141,12 @@ class _Gating:
         return found
 
     async def _timed(self, measuring: BesideTwin, prompt_set: PromptSet) -> TwinDomain:
+        servers = self._servers
         try:
             async with asyncio.timeout(self._rest()):
                 found = await measuring.measure(prompt_set)
                 if is_pass((found.reason, found.text)) and (
-                    other := await self._no_longer(self._candidate, self._twin)
+                    other := await servers.no_longer(servers.candidate, servers.twin)
                 ):
                     found = TwinDomain(*other, found.found)
         except TimeoutError:
@@ -177,61 +157,6 @@ class _Gating:
             self._ended = found.reason, found.text
         return found
 
-    async def _refusal(self) -> tuple[GateReason, str] | None:
-        """Why nothing needs to be measured."""
-        others = [server for server in (self._against, self._twin) if server is not None]
-        for other in others:
-            if other.target.base_url.rstrip("/") == self._candidate.target.base_url.rstrip("/"):
-                return GateReason.SAME_SERVER, f"{other.target.base_url} cannot be held against itself"
-        looks: dict[str, Observation] = {}
-        for server in (*self._servers, *([self._twin] if self._twin else [])):
-            beside = looks.get("candidate" if server is self._twin else "reference")
-            try:
-                looks[server.name] = await self._look_at(server, beside)
-            except TargetError as error:
-                return reason_of(error.reason, server.name), f"{server.name}: {error}"
-        if self._twin is not None and looks["twin"].glance.speculates:
-            told = f"{self._twin.target.replica} speculates: it is no plain twin to hold the candidate against"
-            return GateReason.TWIN_SPECULATES, told
-        return next((found for other in others if (found := self._one_process(looks, other))), None)
-
-    async def _look_at(self, server: Server, reference: Observation | None) -> Observation:
-        """The candidate must serve the reference's model, its twin the candidate's, unless another is named."""
-        wanted = server.target.model or (None if reference is None else reference.identity.model)
-        found = await self._observed(server, wanted)
-        self._seen[server.name] = found.identity
-        self._targets[server.name] = replace(server.target, model=found.model)
-        if (started_at := found.glance.load.started_at) is not None:
-            self._started[server.name] = started_at
-        return found
-
-    async def _observed(self, server: Server, model: str | None) -> Observation:
-        async with Client(server.target, connections=1, monotonic=self._clock.monotonic) as client:
-            return await server.engine.observe(client, model, server.declared)
-
-    async def _no_longer(self, *servers: Server | None) -> tuple[GateReason, str] | None:
-        """Why one of them is not what was measured any more: a run tells only of what there was as it began."""
-        for server in filter(None, servers):
-            try:
-                found = await self._observed(server, self._targets[server.name].model)
-            except TargetError as error:
-                return reason_of(error.reason, server.name), f"{server.name}: {error}"
-            if problem := self._another(server, found.identity, found.glance.load.started_at):
-                return problem
-        return None
-
-    def _one_process(self, looks: dict[str, Observation], other: Server) -> tuple[GateReason, str] | None:
-        """Two addresses of one process: they started at the same hundredth of a second, as the same thing."""
-        started = self._started.get("candidate")
-        if started is None or started != self._started.get(other.name):
-            return None
-        if looks["candidate"].identity.changes_from(looks[other.name].identity):
-            return None
-        return GateReason.SAME_SERVER, (
-            f"{other.target.replica} and {self._candidate.target.replica} are one process: both started at "
-            "the same moment, with the same identity"
-        )
-
     async def _domain(self, prompt_set: PromptSet) -> GateDomain:
         """How it ends; never later than the time-out."""
         comparing = Comparing(prompt_set, self._plan)
@@ -241,7 +166,7 @@ class _Gating:
             async with asyncio.timeout(self._rest()):
                 ending = await self._compare(comparing)
                 if is_pass(ending):
-                    ending = await self._no_longer(*self._servers) or ending
+                    ending = await self._servers.no_longer(*self._servers.pair) or ending
         except TimeoutError:
             ending = self._ended = GateReason.TIMED_OUT, self._timed_out()
         if ending[0] in _OF_THE_SERVER:
@@ -255,9 +180,9 @@ class _Gating:
         if self._find is not None and await asyncio.to_thread(self._find, domain, comparing.expected()) is None:
             return GateReason.NO_BASELINE, f"no approved baseline; see 'specwatch baseline create {self._plan.route}'"
         for pair in range(1, LOOKS[-1] + 1):
-            for server in self._servers:
+            for server in self._servers.pair:
                 run = await self._run(server, comparing.prompt_set)
-                if problem := self._problem(server, run):
+                if problem := self._servers.problem(server, run):
                     return problem
                 comparing.add(server.name, run)
             if problem := await self._not_comparable(comparing):
@@ -276,7 +201,7 @@ class _Gating:
         plan = self._plan
         while True:
             found = await replay(
-                self._targets[server.name],
+                self._servers.targets[server.name],
                 server.engine,
                 prompt_set,
                 route=plan.route or "",
@@ -294,31 +219,10 @@ class _Gating:
             if not isinstance(found, StandAside):
                 self._runs += 1
                 self._warnings.update(dict.fromkeys(f"{server.name}: {warning}" for warning in found.warnings))
-                if server is self._candidate:
+                if server is self._servers.candidate:
                     self._on_run(found)
                 return found
             await asyncio.sleep(BUSY_SECONDS)
-
-    def _problem(self, server: Server, run: Run) -> tuple[GateReason, str] | None:
-        """Why the run says nothing, or says it of something else than what was there at first."""
-        if run.invalid_reason is not None:
-            return reason_of(
-                run.invalid_reason, server.name
-            ), f"{server.name}: {run.invalid_detail or run.invalid_reason}"
-        if problem := self._another(server, run.identity, run.regime.server_started_at):
-            return problem
-        self._seen[server.name] = run.identity
-        return None
-
-    def _another(self, server: Server, identity: Identity, started: float | None) -> tuple[GateReason, str] | None:
-        """In what it shows itself to be another than it was at first."""
-        changed = identity.changes_from(self._seen[server.name])
-        if changed:
-            told = ", ".join(f"{name} {before} → {now}" for name, (before, now) in changed.items())
-            return GateReason.IDENTITY_CHANGED, f"{server.name}: changed during the gate: {told}"
-        if started is not None and self._started.setdefault(server.name, started) != started:
-            return GateReason.IDENTITY_CHANGED, f"{server.name}: the server was restarted during the gate"
-        return None
 
     async def _not_comparable(self, comparing: Comparing) -> tuple[GateReason, str] | None:
         """Sets the reference, too."""
@@ -330,7 +234,7 @@ class _Gating:
             own = comparing.comparability["candidate"]
             known = await asyncio.to_thread(self._find, comparing.prompt_set.domain, own)
             assert known is not None, "baselines are never removed"
-            self._seen.setdefault("reference", known.identity)
+            self._servers.seen.setdefault("reference", known.identity)
             if differences := "; ".join(comparing.hold_against(known.reference)):
                 own_set = known.reference.comparability.prompt_set_hash == comparing.prompt_set.content_hash
                 reason = GateReason.NOT_COMPARABLE if own_set else GateReason.PROMPT_SET_MISMATCH
@@ -357,7 +261,7 @@ class _Gating:
             return 0.0
         each = (self._clock.monotonic() - self._began) / self._runs
         later = self._left - (1 if pairs else 0)
-        return each * (len(self._servers) * (pairs + LOOKS[0] * later) + RUNS * self._twin_left)
+        return each * (len(self._servers.pair) * (pairs + LOOKS[0] * later) + RUNS * self._twin_left)
 
     def _timed_out(self) -> str:
         done, all_of_them = len(self._plan.prompt_sets) - self._left, len(self._plan.prompt_sets)

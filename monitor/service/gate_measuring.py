@@ -12,7 +12,8 @@ from monitor.core.gate import GateReason
 from monitor.core.gate_verdict import GateSide, GateVerdict
 from monitor.errors import StoreError
 from monitor.probing.clock import SystemClock
-from monitor.probing.gate import Server, run_gate
+from monitor.probing.gate import run_gate
+from monitor.probing.gate_servers import Server
 from monitor.store import gate_requests, slots
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from monitor.config.gates import Gates
 from monitor.core.address import url_and_rank
 from monitor.core.gate import REFERENCES, GateReason
 from monitor.errors import RefusedError, StoreError, UsageError
-from monitor.probing.gate import Server
+from monitor.probing.gate_servers import Server
 from monitor.service.complaint import Complaint
 from monitor.service.gate_measuring import open_gate, servers_of, unless_ended
 from monitor.service.gating import sides_of

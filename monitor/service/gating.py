@@ -11,7 +11,7 @@ from monitor.core.records import Identity
 from monitor.engines.registry import ENGINES
 from monitor.errors import UsageError
 from monitor.probing.comparing import GatePlan, KnownBaseline, asks_for_twin, thresholds_of
-from monitor.probing.gate import Server
+from monitor.probing.gate_servers import Server
 from monitor.service.probes import declared_identity, sampling_of, target_of, twin_of
 from monitor.store import baselines
 
