@@ -124,9 +124,9 @@ def looked_after_by(acts: Sequence[Mapping[str, Any]], opened_at: datetime) -> s
     return next((act["by"] for act in reversed(since) if act["kind"] == "acknowledged"), None)
 
 
-def reminder_due(severity: str, acknowledged: bool, told_at: datetime, now: datetime, every: timedelta) -> bool:
-    """Whether an open incident is told again: a page that nobody looks after, when nothing was told for so long."""
-    return severity == SEVERITIES[-1] and not acknowledged and now - told_at >= every
+def reminder_due(severity: str, told_at: datetime, now: datetime, every: timedelta) -> bool:
+    """Whether an open incident that nobody looks after is told again: a page of which nothing was told for so long."""
+    return severity == SEVERITIES[-1] and now - told_at >= every
 
 
 def covers(state: IncidentState, domain: str, severity: str, *, absolute: bool = False) -> bool:

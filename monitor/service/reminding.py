@@ -56,9 +56,10 @@ class Reminding:
         if every is None or route is None or not state.domains:
             return False
         told_at, opened_at, last = incidents.last_told(connection, incident_id)
+        if not life.reminder_due(state.severity, told_at, now, every):
+            return False
         known = incidents.get_incident(connection, incident_id) or {}
-        looked_after = known["acknowledged_by"] is not None
-        if not life.reminder_due(state.severity, looked_after, told_at, now, every):
+        if known["acknowledged_by"] is not None:
             return False
         told = outbox.caught_up(connection, incident_id)
         receivers = {one for one in receivers_for(self._alerting, route, state.severity) if told.get(one)}

@@ -22,7 +22,7 @@ from monitor.store.silences import silences_of, will_hold
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import ColumnElement, Connection, Row
 
 
 ACCEPTANCE = "acceptance"
@@ -176,12 +176,16 @@ def last_told(connection: Connection, incident_id: int) -> tuple[datetime, datet
     """(when anything was last told or happened, when it last opened, the newest document but for reminders)."""
     sent_at = select(func.max(deliveries.c.sent_at)).where(deliveries.c.incident_id == incident_id)
     sent = connection.execute(sent_at).scalar()
-    found = select(incident_events).where(incident_events.c.incident_id == incident_id).order_by(incident_events.c.id)
-    events = connection.execute(found).all()
-    opened = [event.happened_at for event in events if event.transition in OPENINGS]
-    happened_at = events[-1].happened_at
-    documents = [event.document for event in events if event.transition != Transition.REMINDER.value]
-    return max(happened_at, sent or happened_at), opened[-1], documents[-1]
+    transition = incident_events.c.transition
+    happened_at = _newest_event(connection, incident_id).happened_at
+    opened_at = _newest_event(connection, incident_id, transition.in_(OPENINGS)).happened_at
+    told = _newest_event(connection, incident_id, transition != Transition.REMINDER.value)
+    return max(happened_at, sent or happened_at), opened_at, told.document
+
+
+def _newest_event(connection: Connection, incident_id: int, *these: ColumnElement[bool]) -> Row[Any]:
+    statement = select(incident_events).where(incident_events.c.incident_id == incident_id, *these)
+    return connection.execute(statement.order_by(incident_events.c.id.desc()).limit(1)).one()
 
 
 def list_incidents(
