@@ -160,8 +160,8 @@ def sample_of(
         chunk_tokens=tuple(tuple(answer.chunk_tokens) for answer in answers),
         chunk_seconds=tuple(tuple(answer.chunk_seconds) for answer in answers),
         finish_reason=answers[-1].finish_reason if answers else None,
-        output_hash=_output_hash(answers),
-        output_ids=_output_ids(answers),
+        output_hash=None if error else _output_hash(answers),  # a part of an output is no other output
+        output_ids=None if error else _output_ids(answers),
     )
     fault = (error.reason, str(error)) if error else _fault(answers, sample, reading, advice, window)
     return sample if fault is None else replace(sample, invalid_reason=fault[0], invalid_detail=fault[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from monitor.core.format import count
 from monitor.core.gate import GateReason
 from monitor.core.gate_twin import TwinDomain, speedup_ending
 from monitor.core.records import Identity
@@ -65,9 +66,12 @@ class BesideTwin:
             return TwinDomain(GateReason.IDENTITY_CHANGED, f"changed during the gate: {told}", found)
         assert found.point is not None
         assert found.point.speedup is not None, "of a valid measurement there is one"
-        least = self._plan.thresholds.min_speedup
-        assert least is not None, "a gate with a twin has one"
-        return TwinDomain(*speedup_ending(found.point.speedup, least), found)
+        speedup, allowed = found.point.speedup, self._plan.thresholds
+        if speedup.n < allowed.min_prompts:
+            told = f"{count(speedup.n, 'prompt')} with a speedup, {allowed.min_prompts} are needed"
+            return TwinDomain(GateReason.TOO_FEW_PROMPTS, told, found)
+        assert allowed.min_speedup is not None, "a gate with a twin has one"
+        return TwinDomain(*speedup_ending(speedup, allowed.min_speedup), found)
 
     async def _measured(self, prompt_set: PromptSet) -> Speedup:
         asked = self._plan

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from monitor.probing.target import Target
     from monitor.prompts.sets import PromptSet
 
+IDENTITY_CHANGED = "identity_changed_during_run"
 PASSES = 3
 """Of each side: the fewest whose spread gives a useful interval, and two pairs of the twin beside itself."""
 
@@ -40,8 +41,8 @@ async def measure_speedup(
 ) -> Speedup:
     """Measures at the only concurrency of `plan`; whatever a server does wrong is the reason why it is invalid.
 
-    `busy` when either queues, `speculates` for a twin with speculation; answers read while this machine was late do not
-    count, and are `late_client` when too few are left.
+    `busy` when either queues, `speculates` for a twin with speculation, IDENTITY_CHANGED for a side that was several;
+    answers read while this machine was late do not count, and are `late_client` when too few are left.
     """
     clock = clock or SystemClock()
     (concurrency,) = plan.concurrencies
@@ -49,10 +50,12 @@ async def measure_speedup(
     fault: TargetError | None = None
     sides: list[Measured] = []
     try:
-        sides = await interleaved(engine, plan, [Contender("twin", twin, plain=True), Contender("replica", replica)])
+        found = await interleaved(engine, plan, [Contender("twin", twin, plain=True), Contender("replica", replica)])
+        _require_one_identity(found)
+        sides = found
     except TargetError as error:
         fault = error
-    found = Speedup(
+    speedup = Speedup(
         route=route,
         domain=prompt_set.domain,
         replica=replica.replica,
@@ -65,7 +68,19 @@ async def measure_speedup(
         invalid_reason=None if fault is None else fault.reason,
         invalid_detail=None if fault is None else str(fault),
     )
-    return replace(found, **_figures(plan, concurrency, sides)) if sides else found
+    return replace(speedup, **_figures(plan, concurrency, sides)) if sides else speedup
+
+
+def _require_one_identity(sides: Sequence[Measured]) -> None:
+    """Raises TargetError where a side was another in one pass than in its first, or within one."""
+    for side in sides:
+        for run in (run for runs in side.passes.values() for run in runs):
+            changed = run.identity.changes_from(side.identity())
+            if run.invalid_reason != IDENTITY_CHANGED and not changed:
+                continue
+            told = ", ".join(f"{name} {before} → {now}" for name, (before, now) in changed.items())
+            detail = told or run.invalid_detail
+            raise TargetError(IDENTITY_CHANGED, f"{side.contender.label}: changed while it was measured: {detail}")
 
 
 def _figures(plan: Plan, concurrency: int, sides: Sequence[Measured]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -188,6 +189,21 @@ def test_a_server_restarted_beside_the_twin_leaves_no_pass(
     assert (found["exit_code"], found["reason"]) == (13, "identity_changed")
     assert found["text"] == f"math: {which}: the server was restarted during the gate"
     assert found["domains"][0]["twin"]["speedup"]["low"] > 1
+
+
+def test_a_speedup_of_fewer_prompts_than_are_asked_is_no_pass(
+    production: str, candidate: str, twin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def measured(*given: Any, **options: Any) -> Any:
+        found = await measure_speedup(*given, **options)
+        assert found.point is not None
+        assert found.point.speedup is not None
+        return replace(found, point=replace(found.point, speedup=replace(found.point.speedup, n=23)))
+
+    monkeypatch.setattr("monitor.probing.gate_twin.measure_speedup", measured)
+    found = document(gate(candidate, production, "--plain", twin, "--min-prompts", "24"))
+    assert (found["exit_code"], found["reason"]) == (13, "too_few_prompts")
+    assert found["text"] == "math: 23 prompts with a speedup, 24 are needed"
 
 
 def test_times_that_mean_nothing_are_no_speedup(

@@ -19,7 +19,7 @@ from monitor.core.figures import aggregate
 from monitor.core.records import Reason, Sampling
 from monitor.engines.vllm import VllmEngine
 from monitor.probing.speedup import measure_speedup
-from monitor.probing.sweep import Contender, Plan, compared, interleaved
+from monitor.probing.sweep import Contender, Measured, Plan, compared, interleaved
 from monitor.probing.target import Target
 from monitor.service.jobs import LATER, ProbeJob
 from monitor.service.prober import Prober
@@ -117,6 +117,28 @@ async def test_a_twin_that_is_gone_makes_the_measurement_invalid(replica: str) -
     found = await speedup_of(replica, "http://127.0.0.1:1")
     assert (found.invalid_reason, found.point, found.outputs) == ("unreachable", None, None)
     assert str(found.invalid_detail).startswith("twin: ")
+
+
+@pytest.mark.parametrize("which", ["replica", "twin"])
+async def test_a_side_that_changed_between_two_passes_makes_the_measurement_invalid(
+    twin_server: SimulatedServer, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    servers = {"replica": SimulatedServer(behaviour=STEPS), "twin": twin_server}
+    made: list[str] = []
+
+    async def measure(self: Measured, *given: Any) -> None:
+        if self.contender.label == which and which in made:
+            servers[which].restart(version="0.99.0")
+        await measured(self, *given)
+        made.append(self.contender.label)
+
+    measured = Measured.measure
+    monkeypatch.setattr(Measured, "measure", measure)
+    with servers["replica"].run_in_thread() as replica, twin_server.run_in_thread() as twin:
+        found = await speedup_of(replica, twin)
+    assert (found.invalid_reason, found.point, found.outputs) == ("identity_changed_during_run", None, None)
+    assert str(found.invalid_detail).startswith(f"{which}: changed while it was measured: ")
+    assert "→ 0.99.0" in str(found.invalid_detail)
 
 
 async def test_a_replica_that_queues_is_left_alone(twin: str) -> None:

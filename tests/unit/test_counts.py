@@ -174,6 +174,10 @@ class TestSample:
             "http://x: it broke; the server or a proxy closed the connection; look at their logs"
         )
 
+    def test_an_answer_that_was_cut_off_has_no_output_to_be_compared(self):
+        found = sample(answer_of(1, 2, 3), error=failure("cut_off", "http://x", "it broke"))
+        assert (found.output_hash, found.output_ids) == (None, None)
+
 
 @pytest.mark.parametrize(
     ("method", "expected"),
