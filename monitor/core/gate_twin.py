@@ -28,6 +28,9 @@ SLACK_RATIO = 0.10
 than plain decoding, and near-ties flip there too."""
 ALPHA = 0.05
 """Chance of a wrong pass, and of a wrong fail, where outputs are held against the twin's own agreement."""
+SPREAD_FLOOR = math.sqrt(SLACK_RATIO * (1 - SLACK_RATIO))
+"""Least spread over prompts believed: that of outputs which are just so much less alike. Of few prompts none may differ
+by luck, and their own spread would be 0."""
 FEWEST_PROMPTS = 12
 MEASURED = (*POINT_KEYS, "outputs", "invalid_reason", "invalid_detail")
 """Of a speedup's document, what a domain of a gate has of it."""
@@ -236,5 +239,5 @@ def _difference(by_prompt: Sequence[float]) -> tuple[float, float]:
     n = len(by_prompt)
     if n < 2:
         return -1.0, 1.0
-    half = float(stdtrit(n - 1, 1 - ALPHA)) * stdev(by_prompt) / math.sqrt(n)
+    half = float(stdtrit(n - 1, 1 - ALPHA)) * max(stdev(by_prompt), SPREAD_FLOOR) / math.sqrt(n)
     return mean(by_prompt) - half, mean(by_prompt) + half

@@ -82,23 +82,23 @@ def document(result: Result) -> dict[str, Any]:
 
 
 def test_speedup_and_outputs_are_measured_beside_the_twin_and_pass(production: str, candidate: str, twin: str) -> None:
-    found = document(gate(candidate, production, "--plain", twin, "--require-lossless", "twin"))
+    found = document(gate(candidate, production, "--plain", twin, "--require-lossless", "twin", "--prompts", "36"))
     assert (found["exit_code"], found["reason"]) == (0, "no_regression")
     assert found["text"].endswith("and each is at least 1 × as fast as its plain twin")
     assert (found["thresholds"]["min_speedup"], found["thresholds"]["require_lossless"]) == (1.0, "twin")
     [domain] = found["domains"]
     measured = domain["twin"]
     assert measured["speedup"]["low"] > 1
-    assert (measured["speedup"]["n"], measured["speedup"]["repeats"]) == (24, 3)
-    assert (measured["plain"]["prompts_valid"], measured["speculative"]["prompts_total"]) == (72, 72)
+    assert (measured["speedup"]["n"], measured["speedup"]["repeats"]) == (36, 3)
+    assert (measured["plain"]["prompts_valid"], measured["speculative"]["prompts_total"]) == (108, 108)
     assert (found["twin"]["replica"], found["twin"]["identity"]["k"]) == (twin, None)
     outputs = found["twin"]["outputs"]
     assert (outputs["verdict"], outputs["replica_and_twin"]["same"], outputs["replica_and_twin"]["share"]) == (
         "pass",
-        72,
+        108,
         1.0,
     )
-    assert (outputs["twin_and_itself"]["same"], outputs["replica_and_twin"]["first_differences"]) == (48, [])
+    assert (outputs["twin_and_itself"]["same"], outputs["replica_and_twin"]["first_differences"]) == (72, [])
 
 
 def test_outputs_are_reported_also_where_nothing_is_required_of_them(

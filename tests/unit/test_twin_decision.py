@@ -12,6 +12,8 @@ from monitor.cli.gate_report import report
 from monitor.config.units import parse_lossless
 from monitor.core.gate import GateReason, Look
 from monitor.core.gate_twin import (
+    ALPHA,
+    SLACK_RATIO,
     GateTwin,
     TwinDomain,
     lossless_ending,
@@ -76,14 +78,23 @@ def test_the_mix_is_the_weighted_geometric_mean_with_errors_added_in_squares() -
 @pytest.mark.parametrize(
     ("ours", "own", "reason"),
     [
-        ([3] * 24, [2] * 24, GateReason.NO_REGRESSION),
+        ([3] * 27, [2] * 27, GateReason.NO_REGRESSION),
+        ([3] * 26, [2] * 26, GateReason.OUTPUTS_UNDECIDED),
         ([3] * 230 + [0] * 20, [2] * 230 + [0] * 20, GateReason.NO_REGRESSION),
         ([3] * 225 + [0] * 25, [2] * 250, GateReason.OUTPUTS_UNDECIDED),
         ([3] * 20 + [0] * 4, [2] * 24, GateReason.OUTPUTS_UNDECIDED),
         ([3] * 150 + [0] * 100, [2] * 240 + [0] * 10, GateReason.LOSSY),
         ([0] * 24, [2] * 24, GateReason.LOSSY),
     ],
-    ids=["all alike", "both flip alike", "flips about as allowed", "few prompts", "flips much more", "never alike"],
+    ids=[
+        "all alike",
+        "all of too few alike",
+        "both flip alike",
+        "flips about as allowed",
+        "few prompts",
+        "flips much more",
+        "never alike",
+    ],
 )
 def test_beside_the_twins_own_agreement_the_interval_of_the_difference_decides(
     ours: Sequence[int], own: Sequence[int], reason: GateReason
@@ -94,11 +105,11 @@ def test_beside_the_twins_own_agreement_the_interval_of_the_difference_decides(
 @pytest.mark.parametrize(
     ("flips", "many", "few"),
     [
-        (0.03, (1.00, 0.00), (0.57, 0.00)),
-        (0.06, (0.99, 0.00), (0.30, 0.00)),
-        (0.13, (0.08, 0.04), (0.06, 0.01)),
-        (0.25, (0.00, 0.99), (0.00, 0.24)),
-        (0.50, (0.00, 1.00), (0.00, 0.94)),
+        (0.03, (1.00, 0.00), (0.64, 0.00)),
+        (0.06, (0.98, 0.00), (0.34, 0.00)),
+        (0.13, (0.05, 0.05), (0.06, 0.04)),
+        (0.25, (0.00, 0.99), (0.00, 0.48)),
+        (0.50, (0.00, 1.00), (0.00, 1.00)),
     ],
 )
 def test_the_table_of_the_documentation_is_what_the_simulation_gives(
@@ -114,7 +125,27 @@ def test_the_table_of_the_documentation_is_what_the_simulation_gives(
         return decided.count("pass") / 400, decided.count("fail") / 400
 
     assert shares(264) == pytest.approx(many, abs=0.06)
-    assert shares(24) == pytest.approx(few, abs=0.08)
+    assert shares(36) == pytest.approx(few, abs=0.08)
+
+
+@pytest.mark.parametrize("prompts", [12, 20, 26, 30, 36, 72])
+def test_of_few_prompts_too_what_differs_by_all_that_is_allowed_is_hardly_ever_a_pass(prompts: int) -> None:
+    """Beside a twin that repeats all of its own: then the spread of what few prompts show is that of luck."""
+    rng = random.Random(5)
+    passed = sum(
+        lossless_ending(
+            outputs([0 if rng.random() < SLACK_RATIO else 3 for _ in range(prompts)], [2] * prompts), "twin"
+        )[0]
+        is GateReason.NO_REGRESSION
+        for _ in range(400)
+    )
+    assert passed / 400 <= ALPHA + 0.03
+
+
+def test_prompts_that_the_twin_answered_but_once_say_nothing_of_its_own_agreement() -> None:
+    found = outputs([3] * 36, [2] * 36)
+    own = Agreement(4, 4, (), {"q0": (2, 2), "q1": (2, 2)})
+    assert lossless_ending(replace(found, twin_and_itself=own), "twin")[0] is GateReason.OUTPUTS_UNDECIDED
 
 
 @pytest.mark.parametrize(
