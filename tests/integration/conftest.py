@@ -1,4 +1,4 @@
-"""A connection inside one transaction, for tests of single statements; production and the bed of the gate's API."""
+"""What several files here share: a connection inside a transaction, stories of runs, production, the gate's bed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from monitor.sim.server import SimulatedServer
 from tests.factories import make_route
 from tests.integration.gate_bed import Bed
+from tests.integration.story import Story
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 def connection(database: Database) -> Iterator[Connection]:
     with database.transaction() as found:
         yield found
+
+
+@pytest.fixture
+def story(database: Database) -> Story:
+    return Story(database)
+
+
+@pytest.fixture
+def well_story(story: Story) -> Story:
+    """A route whose coding domain has its baseline."""
+    story.baseline()
+    return story
 
 
 @pytest.fixture

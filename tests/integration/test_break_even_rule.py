@@ -12,7 +12,7 @@ from monitor.cli import cli
 from monitor.core.judge import Outcome
 from monitor.store.schema import sweeps
 from tests.factories import IDENTITY, ROUTE, START, make_alerting, make_config, make_route
-from tests.integration.test_recording import Story, outcomes
+from tests.integration.story import Story, outcomes
 
 if TYPE_CHECKING:
     from monitor.store.database import Database

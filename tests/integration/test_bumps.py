@@ -15,7 +15,7 @@ from monitor.service.jobs import ProbeJob
 from monitor.store import incidents, outbox, silences
 from monitor.store.bumps import list_bumps
 from tests.factories import DOMAIN, IDENTITY, REPLICA, ROUTE, make_alerting, make_config, make_route
-from tests.integration.test_recording import BOTH, DROPPED, EVERY, WELL, Story
+from tests.integration.story import BOTH, DROPPED, EVERY, WELL, Story
 
 if TYPE_CHECKING:
     from monitor.service.case import Recorded

@@ -18,8 +18,8 @@ from monitor.service.jobs import ProbeJob
 from monitor.store.incidents import get_incident
 from monitor.store.organic import store_organic
 from tests.factories import IDENTITY, REPLICA, ROUTE, make_alerting, make_config, make_run
+from tests.integration.story import DROPPED, WELL, Story
 from tests.integration.test_gathering import Several, told_of_coding
-from tests.integration.test_recording import DROPPED, WELL, Story
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -14,7 +14,7 @@ from monitor.service.jobs import ProbeJob
 from monitor.service.reconciling import reconcile
 from monitor.store import outbox
 from tests.factories import DOMAIN, make_alerting, make_config, make_route, make_run
-from tests.integration.test_recording import DROPPED, WELL, Story
+from tests.integration.story import DROPPED, WELL, Story
 
 if TYPE_CHECKING:
     from monitor.config.alerting import Alerting

@@ -20,7 +20,7 @@ from monitor.service.rounds import Rounds
 from monitor.store import baselines, retention
 from monitor.store.organic import store_organic
 from tests.factories import REPLICA, ROUTE
-from tests.integration.test_recording import DROPPED, Story
+from tests.integration.story import DROPPED, Story
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,7 +27,7 @@ from monitor.sim.model import Drafter, Target
 from monitor.sim.server import ServerConfig, SimulatedServer
 from monitor.store import bumps
 from tests.factories import DOMAIN, IDENTITY, ROUTE, Lengths, make_alerting, make_config, make_route
-from tests.integration.test_recording import WELL, Story, outcomes
+from tests.integration.story import WELL, Story, outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
