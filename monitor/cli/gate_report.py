@@ -106,7 +106,7 @@ def _facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("candidate", document["candidate"]["replica"]),
         ("reference", f"{document['reference']['replica'] or ''} ({against}{of_route})".strip()),
         ("differ in", document["difference"]),
-        ("allowed", f"{change(-allowed['max_drop'], 0)} of {allowed['metric']}, told by {level} intervals"),
+        ("allowed", f"-{allowed['max_drop'] * 100:g}% of {allowed['metric']}, told by {level} intervals"),
         ("measured", f"{valid} in {_seconds(document):.0f} s, judge version {document['judge_version']}"),
     ]
     found += _twin_facts(document["twin"], allowed) if document["twin"] else []
@@ -117,7 +117,9 @@ def _facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _twin_facts(twin: Mapping[str, Any], allowed: Mapping[str, Any]) -> list[tuple[str, str]]:
     required = allowed["require_lossless"]
-    share = f"{required:.0%} of its outputs" if isinstance(required, float) else "the outputs that it repeats itself"
+    share = (
+        f"{required * 100:g}% of its outputs" if isinstance(required, float) else "the outputs that it repeats itself"
+    )
     also = "" if required is None else f", and {share}"
     found = [("twin", f"{twin['replica']} (plain): {allowed['min_speedup']:g} × its speed is asked{also}")]
     told = ((name, twin[name]["text"]) for name in ("speedup", "outputs"))

@@ -103,8 +103,12 @@ def _newest(pair: tuple[Pool, Pool]) -> int:
 
 
 def pooled_values(runs: Sequence[Mapping[str, float]]) -> BaselineValues:
-    """Geometric means per prompt; the spread of too few runs to know it is assumed. Raises ValueError for no runs."""
-    found = baseline_values(runs)
+    """Geometric means per prompt, of which spread_known holds. Raises ValueError for no runs."""
+    return spread_known(baseline_values(runs))
+
+
+def spread_known(found: BaselineValues) -> BaselineValues:
+    """The same values; the spread of too few runs to know it is assumed."""
     return found if found.runs >= RUNS_THAT_TELL else replace(found, run_sigma=RUN_SIGMA_UNKNOWN)
 
 

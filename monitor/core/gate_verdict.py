@@ -161,9 +161,8 @@ class GateVerdict:
             parts.append((self._mixed[0], f"mix of the domains: {self._mixed[1]}"))
         if not parts:
             return GateReason.RUN_INVALID, "no domain was measured"
-        passed = (
-            f"none of {count(len(self.domains), 'domain')} has lost {self.thresholds.max_drop:.0%} of {self._metric}"
-        )
+        allowed = f"{self.thresholds.max_drop * 100:g}% of {self._metric}"
+        passed = f"none of {count(len(self.domains), 'domain')} has lost {allowed}"
         return _severest(parts, passed)
 
     @property

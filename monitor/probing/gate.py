@@ -151,7 +151,8 @@ class _Gating:
                     found = TwinDomain(*other, found.found)
         except TimeoutError:
             limit = self._plan.thresholds.timeout_seconds
-            told = f"not measured beside its plain twin within {limit:g} s; {MORE_TIME}"
+            needed = f"about {self._seconds_left(0):.0f} s more would do"
+            told = f"not measured beside its plain twin within {limit:g} s; {needed}; {MORE_TIME}"
             found = TwinDomain(GateReason.TIMED_OUT, told)
         if found.reason in (*_OF_THE_SERVER, GateReason.TIMED_OUT):
             self._ended = found.reason, found.text

@@ -8,7 +8,7 @@ from monitor.core.gate import Decision
 from monitor.core.promotion import announced
 from monitor.errors import UsageError
 from monitor.service.bumps import announce
-from monitor.store import baselines, gate_requests, gates, runs, slots
+from monitor.store import baselines, gate_requests, gates, identities, runs, slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,9 +50,7 @@ class Promoting:
         proposed, left_out = _propose(connection, gate_id, self.candidate_runs, promotion.by, now)
         what = announced(verdict.reference.identity, candidate)
         # Another candidate of the same pipeline or change request is another bump.
-        key = " ".join(
-            part for part in (promotion.link or f"gate {gate_id}", candidate.fingerprint) if part is not None
-        )
+        shown = candidate.fingerprint or f"identity {identities.store_identity(connection, candidate, now)}"
         announcement, _ = announce(
             connection,
             self._route,
@@ -62,7 +60,7 @@ class Promoting:
             now,
             note=f"gate {gate_id} passed",
             link=promotion.link,
-            key=key,
+            key=f"{promotion.link or f'gate {gate_id}'} {shown}",
         )
         return promotion.done(announcement, proposed, left_out)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from monitor.core.comparison import Comparison, Side, SideKind, SideName, alike, compare, pooled_values
+from monitor.core.comparison import Comparison, Side, SideKind, SideName, alike, compare, pooled_values, spread_known
 from monitor.core.records import Identity
 from monitor.core.statistics import BaselineValues
 from monitor.errors import UsageError
@@ -102,7 +102,8 @@ def _values(connection: Connection, found: Found, pool: Pool, metric: str) -> Ba
     """Those a baseline keeps, else those of the runs whose samples are there."""
     if found.baseline_id is not None:
         kept = baselines.reference_by_id(connection, found.baseline_id, metric)
-        return BaselineValues(dict(kept.values), {}, kept.run_sigma, kept.runs) if kept.values else None
+        held = BaselineValues(dict(kept.values), {}, kept.run_sigma, kept.runs)
+        return spread_known(held) if kept.values else None
     values = prompt_values(connection, pool.run_ids, metric)
     return pooled_values(list(values.values())) if values else None
 

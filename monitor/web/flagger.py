@@ -6,6 +6,7 @@ halts it, and the body is shown in its events.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import PlainTextResponse, Response
@@ -70,6 +71,9 @@ def _options(metadata: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("prompts", "min_prompts"):
         if isinstance(text := asked.get(name), str) and text.isdecimal():
             asked[name] = int(text[:9])
+    if isinstance(text := asked.get("min_speedup"), str):
+        with suppress(ValueError):  # whoever reads the request says what is wrong with it
+            asked["min_speedup"] = float(text)
     if (text := asked.get("promote")) in ("true", "false"):
         asked["promote"] = text == "true"
     if isinstance(domains := asked.get("domains"), str):

@@ -285,3 +285,11 @@ def test_runs_whose_samples_were_removed_are_left_out_and_counted_but_a_baseline
     assert parts(days, "1", "7")["coding"]["differences"] == [
         "no prompt of run 1 has a value; its samples may have been removed"
     ]
+
+
+def test_a_baseline_of_too_few_runs_tells_no_more_of_their_spread_than_these_runs_do(days: Database) -> None:
+    with days.transaction() as connection:
+        baselines.create_baseline(connection, [1, 2, 3], "me", START)
+    kept, read = (parts(days, side, "7", "--domain", "coding")["coding"] for side in ("baseline:1", "2026-03-02"))
+    assert kept["before"]["run_ids"] == read["before"]["run_ids"] == [3, 2, 1]
+    assert kept["change_interval"] == pytest.approx(read["change_interval"])

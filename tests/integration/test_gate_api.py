@@ -334,6 +334,17 @@ async def test_flagger_rolls_back_only_what_has_failed(bed: Bed) -> None:
     assert rollback.status_code == 200
 
 
+@pytest.mark.parametrize(("text", "status"), [("1.1", 409), ("fast", 400), ("nan", 400)])
+async def test_flagger_can_ask_for_a_speedup_in_its_metadata(bed: Bed, text: str, status: int) -> None:
+    metadata = {"route": ROUTE, "candidate": NOBODY, "plain": "http://plain:8000", "min_speedup": text}
+    answer = await bed.client.post("/api/v1/flagger", json=hook(NOBODY, metadata=metadata))
+    assert answer.status_code == status
+    if status == 409:
+        assert bed.gate(1)["thresholds"]["min_speedup"] == 1.1
+    else:
+        assert "min_speedup: " in answer.json()["error"]
+
+
 @pytest.mark.parametrize("missing", ["name", "namespace", "checksum", "metadata"])
 async def test_what_is_no_hook_of_flaggers_halts(bed: Bed, missing: str) -> None:
     sent = hook(NOBODY)

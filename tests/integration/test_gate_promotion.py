@@ -168,6 +168,19 @@ class TestByTheCommand:
         assert first["announcement"] == second["announcement"]
         assert {one["id"] for one in first["baselines"]}.isdisjoint(one["id"] for one in second["baselines"])
 
+    def test_another_candidate_of_the_same_link_is_another_announcement_also_without_fingerprints(
+        self, config: Path, database: Database
+    ) -> None:
+        announcements = []
+        for version in ("0.33.0", "0.34.0"):
+            server = SimulatedServer(ServerConfig(seed=1, drafter=BETTER, version=version))
+            server.fingerprint = ""
+            with server.run_in_thread() as url:
+                found = json.loads(promoting(config, database, url, "--link", LINK).stdout)
+            assert found["candidate"]["identity"]["fingerprint"] is None
+            announcements.append(found["promoted"]["announcement"])
+        assert [one["candidate"]["version"] for one in announcements] == ["0.33.0", "0.34.0"]
+
 
 @pytest.mark.parametrize(
     ("arguments", "words"),

@@ -38,7 +38,9 @@ SCHEMA: Mapping[str | None, tuple[set[str], set[str], tuple[str, ...]]] = {
 """Of the common format: element → attributes it must have, those it may have, children in the order they may stand."""
 
 
-def verdict_of(*reasons: GateReason, refusal: tuple[GateReason, str] | None = None) -> dict[str, Any]:
+def verdict_of(
+    *reasons: GateReason, refusal: tuple[GateReason, str] | None = None, max_drop: float = 0.1
+) -> dict[str, Any]:
     look = Look(2, 24, -0.01, 0.01, 0.03)
     domains = tuple(
         GateDomain(f"domain-{n}", reason, NASTY, 24, "h", "request", looks=(look,), values={"q": (2.0, 1.9)})
@@ -49,7 +51,7 @@ def verdict_of(*reasons: GateReason, refusal: tuple[GateReason, str] | None = No
         against="production",
         candidate=GateSide("http://candidate:8000", Identity(version=NASTY)),
         reference=GateSide("http://vllm-0:8000", Identity(version="1")),
-        thresholds=GateThresholds("acceptance_length", 0.1, 12, 900.0, {one.domain: 1.0 for one in domains}),
+        thresholds=GateThresholds("acceptance_length", max_drop, 12, 900.0, {one.domain: 1.0 for one in domains}),
         concurrency=4,
         sampling={},
         started_at=START,
@@ -68,6 +70,13 @@ def check(element: ElementTree.Element) -> None:
     assert places == sorted(places), element.tag
     for child in element:
         check(child)
+
+
+def test_what_was_allowed_is_told_as_it_was_asked_and_not_rounded() -> None:
+    document = verdict_of(GateReason.NO_REGRESSION, max_drop=0.025)
+    assert document["text"] == "none of 1 domain has lost 2.5% of acceptance length"
+    assert "-2.5% of acceptance_length" in report(document, "table")
+    assert "-7% of acceptance_length" in report(verdict_of(GateReason.REGRESSION, max_drop=0.07), "table")
 
 
 @pytest.mark.parametrize("reason", GateReason)

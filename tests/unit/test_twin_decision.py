@@ -250,6 +250,11 @@ def test_a_domain_has_the_reason_that_its_twin_gave_it_in_every_report(reason: G
     assert "math: why so" in text or 'message="why so"' in text
 
 
+def test_the_share_of_outputs_that_is_asked_is_not_rounded() -> None:
+    found = verdict(GateReason.NO_REGRESSION, {"math": FINE, "qa": FINE}, lossless=0.995)
+    assert "and 99.5% of its outputs" in " ".join(report(found.as_dict(), "table").split())
+
+
 def test_the_mix_of_speedups_counts_as_a_domain_does() -> None:
     def measured(found: RatioEstimate) -> TwinDomain:
         point = replace(sweep_point(4, (), ()), speedup=found)
