@@ -125,10 +125,14 @@ def add_event(
 ) -> int:
     """Records a transition and queues its delivery to every receiver, both or neither; `due_at` None: at once.
 
-    A resolution also ends the waiting of what is told before it. What comes again takes the place of what a silence
-    held of it before: that was over and told to nobody.
+    A resolution also ends the waiting of what is told before it, and the alert of the severity that the incident opened
+    with: that it rose may have been told to nobody. What comes again takes the place of what a silence held of it
+    before: that was over and told to nobody.
     """
     due_at = due_at or now
+    if transition is Transition.RESOLVED:
+        opened_as = _opened_as(connection, incident_id)
+        document = {**document, "raised_from": None if opened_as == document.get("severity") else opened_as}
     values = {
         "incident_id": incident_id,
         "transition": transition.value,
@@ -143,6 +147,13 @@ def add_event(
         take_place_of_silenced(connection, incident_id)
     queue_deliveries(connection, incident_id, event_id, receivers, due_at)
     return event_id
+
+
+def _opened_as(connection: Connection, incident_id: int) -> str | None:
+    """The severity of its last opening."""
+    openings = and_(incident_events.c.incident_id == incident_id, incident_events.c.transition.in_(OPENINGS))
+    severity = select(incident_events.c.document["severity"].as_string()).where(openings)
+    return connection.execute(severity.order_by(incident_events.c.id.desc()).limit(1)).scalar()
 
 
 def open_events(connection: Connection) -> list[tuple[int, int, dict[str, Any]]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from monitor.alerting.alertmanager import webhook_body
 from monitor.core.format import timeline
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.errors import UsageError
@@ -210,6 +211,22 @@ def test_a_silence_of_warnings_ends_with_the_warning_and_a_raise_that_was_silenc
     assert several.sent(WINDOW + 2 * SECOND) == []
     assert several.sent(HOUR / 2) == both("updated", "math", "qa")
     assert several.get_incident(1)["events"][-1]["raised_from"] == "warning"
+
+
+def test_the_end_of_what_rose_in_a_silence_ends_the_alert_that_was_told_before_it(database: Database) -> None:
+    alerting = make_alerting(rules=WARNS_AND_PAGES, resolve={"runs": 1})
+    several = told_of_coding(Several(database, alerting), 2.11)
+    with database.transaction() as connection:
+        silences.add_silence(connection, "ann", "rolling it back", several.began + HOUR, several.began)
+    several.breaks("math", SECOND)
+    assert several.sent(SECOND) == []
+    for domain in ("coding", "math"):
+        several.heals(domain, 2 * SECOND)
+    assert several.sent(2 * SECOND) == both("resolved")
+    opened, *_, ended = (webhook_body("hook", 1, event, None) for event in several.get_incident(1)["events"])
+    alerts = {(alert["fingerprint"], alert["labels"]["severity"], alert["status"]) for alert in ended["alerts"]}
+    assert alerts == {("1000000000000001", "page", "resolved"), ("0000000000000001", "warning", "resolved")}
+    assert opened["alerts"][0]["fingerprint"] == "0000000000000001"
 
 
 # -- the commands
