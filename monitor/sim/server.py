@@ -96,6 +96,10 @@ class SimulatedServer:
         )
         return generation, cached_tokens
 
+    def drafter_of(self, domain: str, prompt_tokens: int, rank: int | None) -> Drafter:  # noqa: ARG002 - for subclasses
+        """What drafts for one generation; a subclass may say otherwise for some."""
+        return self.drafter
+
     def _generation(
         self,
         prompt: str,
@@ -107,9 +111,10 @@ class SimulatedServer:
         cached: bool = False,
     ) -> Generation:
         """Every replay of a prompt is another run: its salt is how often this drafter has served it."""
-        served = (self.drafter.name, prompt)
+        drafter = self.drafter_of(domain, prompt_tokens, rank)
+        served = (drafter.name, prompt)
         self._served[served] += 1
-        steps = self.drafter.steps(prompt, domain, f"{self.config.seed}.{self._served[served]}", cached=cached)
+        steps = drafter.steps(prompt, domain, f"{self.config.seed}.{self._served[served]}", cached=cached)
         engine = self.engines[next(self._turns) % len(self.engines) if rank is None else rank]
         return Generation(engine, prompt_tokens, output, steps, time.perf_counter)
 

@@ -1,4 +1,4 @@
-"""What several files here share: a connection inside a transaction, stories of runs, production, the gate's bed."""
+"""What several files here share: a connection inside a transaction, a server, stories of runs, the gate's bed."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 def connection(database: Database) -> Iterator[Connection]:
     with database.transaction() as found:
         yield found
+
+
+@pytest.fixture
+def server() -> SimulatedServer:
+    return SimulatedServer()
+
+
+@pytest.fixture
+def url(server: SimulatedServer) -> Iterator[str]:
+    with server.run_in_thread() as address:
+        yield address
 
 
 @pytest.fixture

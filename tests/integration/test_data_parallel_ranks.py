@@ -28,9 +28,6 @@ from tests.factories import make_route
 from tests.integration.replicas import QUICK, prompt_set
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from monitor.sim.engine import Generation
     from monitor.store.database import Database
 
 NOW = datetime(2026, 3, 2, 10, tzinfo=UTC)
@@ -40,34 +37,14 @@ ALL = 12
 class RankOneIsIll(SimulatedServer):
     """Its engine 1 accepts nearly nothing."""
 
-    def _generation(
-        self,
-        prompt: str,
-        domain: str,
-        prompt_tokens: int,
-        output: list[int],
-        rank: int | None = None,
-        *,
-        cached: bool = False,
-    ) -> Generation:
-        healthy = self.drafter
-        if rank == 1:
-            self.drafter = healthy.with_acceptance("default", (0.05, 0.05, 0.05, 0.05))
-        try:
-            return super()._generation(prompt, domain, prompt_tokens, output, rank, cached=cached)
-        finally:
-            self.drafter = healthy
+    def drafter_of(self, domain: str, prompt_tokens: int, rank: int | None) -> Drafter:
+        usual = super().drafter_of(domain, prompt_tokens, rank)
+        return usual.with_acceptance("default", (0.05, 0.05, 0.05, 0.05)) if rank == 1 else usual
 
 
 @pytest.fixture
 def server() -> SimulatedServer:
     return RankOneIsIll(ServerConfig(engines=2))
-
-
-@pytest.fixture
-def url(server: SimulatedServer) -> Iterator[str]:
-    with server.run_in_thread() as address:
-        yield address
 
 
 async def run_at(url: str, rank: int | None, **options: object) -> Run:

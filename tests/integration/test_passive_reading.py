@@ -20,7 +20,6 @@ from monitor.errors import ConfigError, StoreError, UsageError
 from monitor.probing.passive import ReplicaReader
 from monitor.probing.target import Target
 from monitor.service.passive import PassiveReading
-from monitor.sim.server import SimulatedServer
 from monitor.store.organic import organic_history, store_organic
 from monitor.store.runs import store_run
 from tests.factories import make_route
@@ -31,21 +30,11 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from monitor.sim.server import SimulatedServer
     from monitor.store.database import Database
 
 START = datetime(2026, 3, 2, 10, 0, tzinfo=UTC)
 SILENT = "http://127.0.0.1:9"
-
-
-@pytest.fixture
-def server() -> SimulatedServer:
-    return SimulatedServer()
-
-
-@pytest.fixture
-def url(server: SimulatedServer) -> Iterator[str]:
-    with server.run_in_thread() as address:
-        yield address
 
 
 def reader_of(url: str) -> ReplicaReader:

@@ -8,7 +8,6 @@ import json
 import re
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
@@ -18,20 +17,6 @@ from monitor.errors import ConfigError, StoreError, TargetError
 from monitor.sim.behaviour import Fault, FaultKind
 from monitor.sim.model import Drafter
 from monitor.sim.server import ServerConfig, SimulatedServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def server() -> SimulatedServer:
-    return SimulatedServer()
-
-
-@pytest.fixture
-def url(server: SimulatedServer) -> Iterator[str]:
-    with server.run_in_thread() as address:
-        yield address
 
 
 def probe(*arguments: str, **environment: str) -> Result:

@@ -23,21 +23,9 @@ from monitor.sim.behaviour import Fault, FaultKind
 from monitor.sim.server import ServerConfig, SimulatedServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from monitor.core.records import Run
-
-
-@pytest.fixture
-def server() -> SimulatedServer:
-    return SimulatedServer()
-
-
-@pytest.fixture
-def url(server: SimulatedServer) -> Iterator[str]:
-    with server.run_in_thread() as address:
-        yield address
 
 
 def reasons(run: Run) -> list[str | None]:

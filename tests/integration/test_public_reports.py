@@ -80,23 +80,9 @@ class Reported(SimulatedServer):
         """Share of steps with a draft; None: the method's own."""
         return None
 
-    def _generation(
-        self,
-        prompt: str,
-        domain: str,
-        prompt_tokens: int,
-        output: list[int],
-        rank: int | None = None,
-        *,
-        cached: bool = False,
-    ) -> Generation:
-        usual = self.drafter
-        length = self.length_of(domain, prompt_tokens)
-        self.drafter = replace(usual, default_acceptance=conditionals(length), coverage_ratio=self.coverage())
-        try:
-            return super()._generation(prompt, domain, prompt_tokens, output, rank, cached=cached)
-        finally:
-            self.drafter = usual
+    def drafter_of(self, domain: str, prompt_tokens: int, rank: int | None) -> Drafter:
+        usual, length = super().drafter_of(domain, prompt_tokens, rank), self.length_of(domain, prompt_tokens)
+        return replace(usual, default_acceptance=conditionals(length), coverage_ratio=self.coverage())
 
 
 class Replay(Story):
