@@ -89,7 +89,9 @@ def _standing_now(judged: list[str], names: list[str], current: Mapping[str, Map
 
 
 def _is_judged(verdict: Mapping[str, Any] | None) -> bool:
-    return verdict is not None and (is_floor(verdict) or verdict["change"] is not None)
+    if verdict is None:
+        return False
+    return verdict["change"] is not None or (is_floor(verdict) and verdict["value"] is not None)
 
 
 def _fall(verdict: Mapping[str, Any]) -> float:

@@ -17,7 +17,7 @@ from monitor.service.stale import StaleWatch
 from monitor.store import incidents
 from monitor.store.organic import store_organic
 from monitor.store.stale import measured
-from tests.factories import REPLICA, ROUTE, START, make_config, make_route, make_run
+from tests.factories import REPLICA, ROUTE, START, make_alerting, make_config, make_route, make_run
 
 if TYPE_CHECKING:
     from monitor.service.case import Recorded
@@ -132,6 +132,22 @@ def test_a_route_that_is_measured_again_and_is_not_well_is_not_told_as_well(watc
         f"MEASURED AGAIN AND DOWN {ROUTE} · coding: acceptance length 1.92 by request, 20% below its baseline 2.40; "
         "an alert follows if confirmation runs agree; no valid run from 2026-03-02 10:10:00 UTC to 2026-03-02 11:51:00 "
         f"UTC; next: specwatch run show {run.run_id}"
+    )
+
+
+def test_a_route_that_is_measured_again_by_a_run_that_its_floor_cannot_judge_says_why(database: Database) -> None:
+    rules = [{"name": "dead-drafter", "metric": "first_position_survival", "below": "5%"}]
+    config = make_config(make_route(domains=["coding"]), alerting=make_alerting(rules=rules))
+    watched = Watched(database)
+    [opened] = watched.look(after(180), watched_since=START, config=config)
+    run = make_run(prompts=3, started_at=after(190))
+    with database.transaction() as connection:
+        job = ProbeJob("few", run.route, run.domain, run.replica, run.reason)
+        assert Recorder(config).record(connection, job, run, run.finished_at) is not None
+    [ended] = watched.incidents()
+    assert (ended["id"], ended["state"]) == (opened["id"], "resolved")
+    assert ended["events"][-1]["summary"].startswith(
+        f"RESOLVED {ROUTE} · coding: measured again; whether it is well is not judged: only 3 valid prompts, "
     )
 
 
