@@ -119,4 +119,4 @@ async def _until_ended(database: Database, gate_id: int) -> None:
 
 def _renew(database: Database, gate_id: int) -> bool:
     with database.transaction() as connection:
-        return gate_requests.renew(connection, gate_id)
+        return gate_requests.renew(connection, gate_id, SystemClock().now())

@@ -100,7 +100,7 @@ class OwnGate:
 
     def _lives(self) -> bool:
         with self._database.transaction() as connection:
-            return gate_requests.renew(connection, self.id)
+            return gate_requests.renew(connection, self.id, self._now())
 
     def _held(self) -> str | None:
         """Which other gate has its servers; None once it has claimed them."""

@@ -28,6 +28,7 @@ KEY_LIVES = timedelta(hours=24)
 same revision is released anew, when a verdict of last week says nothing of today's servers."""
 LEASE = timedelta(seconds=30)
 """A gate whose process has not said for so long that it measures, does not."""
+TOO_SILENT = f"its process was silent for over {LEASE.seconds} s, and its servers are another's meanwhile"
 LEFT_BEHIND = timedelta(minutes=5)
 """A command's gate whose lease has been over for so long has no process any more, and nobody measures it anew."""
 MOST_ATTEMPTS = 3
@@ -141,9 +142,20 @@ def _measuring(connection: Connection, servers: Sequence[str], but: int | None) 
     return connection.execute(found.order_by(gates.c.id).limit(1)).one_or_none()
 
 
-def renew(connection: Connection, gate_id: int) -> bool:
-    """Says that its process lives. False when it has ended meanwhile: it was cancelled."""
+def renew(connection: Connection, gate_id: int, now: datetime) -> bool:
+    """Says that its process lives. False when it has ended meanwhile: it was cancelled, or ends here.
+
+    A process that was silent for longer than its lease may find its servers claimed by another gate: then neither is
+    alone with them, and the later one stands.
+    """
     still = (gates.c.id == gate_id) & gates.c.status.in_(OPEN)
+    lapsed = select(gates.c.servers).where(still, gates.c.lease_until < func.now())
+    servers = connection.execute(lapsed).scalar_one_or_none()
+    if servers is not None:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": CLAIM_LOCK})
+        if (other := holder(connection, servers, gate_id)) is not None:
+            give_up(connection, gate_id, GateReason.INTERRUPTED, f"{TOO_SILENT}: {other}", now)
+            return False
     statement = update(gates).where(still).values(lease_until=func.now() + LEASE).returning(gates.c.id)
     return connection.execute(statement).one_or_none() is not None
 

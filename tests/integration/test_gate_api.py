@@ -287,13 +287,39 @@ async def test_two_gates_never_measure_one_server_at_once(bed: Bed, candidate: s
         assert gate_requests.claim(connection, 2, [candidate, production], START) is Claim.TAKEN
 
 
+@pytest.mark.parametrize("claimed", [True, False])
+async def test_a_gate_silent_for_longer_than_its_lease_goes_on_only_where_no_other_has_its_servers(
+    bed: Bed, candidate: str, production: str, claimed: bool
+) -> None:
+    for _ in range(2):
+        await bed.client.post(PATH, json=asked(candidate))
+    with bed.database.transaction() as connection:
+        assert gate_requests.claim(connection, 1, [candidate, production], START) is Claim.TAKEN
+        connection.execute(update(gates).where(gates.c.id == 1).values(lease_until=text("now() - interval '1 s'")))
+    if claimed:
+        with bed.database.transaction() as connection:
+            assert gate_requests.claim(connection, 2, [production], START) is Claim.TAKEN
+    with bed.database.transaction() as connection:
+        assert gate_requests.renew(connection, 1, START) is not claimed
+        assert gate_requests.claim(connection, 2, [production], START) is (Claim.TAKEN if claimed else Claim.BUSY)
+    gate = bed.gate(1)
+    if claimed:
+        assert (gate["status"], gate["verdict"], gate["reason"]) == ("done", "inconclusive", "interrupted")
+        assert gate["text"] == (
+            "its process was silent for over 30 s, and its servers are another's meanwhile: "
+            f"gate 2 of route {ROUTE}, asked by ci, measures {production}"
+        )
+    else:
+        assert (gate["status"], gate["verdict"]) == ("running", None)
+
+
 async def test_the_first_ending_stands(bed: Bed) -> None:
     await bed.client.post(PATH, json=asked(NOBODY))
     await bed.client.delete(f"{PATH}/1")
     with bed.database.transaction() as connection:
         assert not gate_requests.finish(connection, 1, {"verdict": "pass"}, START)
         assert not gate_requests.give_up(connection, 1, GateReason.INTERRUPTED, "late", START)
-        assert not gate_requests.renew(connection, 1)
+        assert not gate_requests.renew(connection, 1, START)
     assert bed.gate(1)["status"] == "cancelled"
 
 
