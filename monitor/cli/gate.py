@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,8 @@ def run_(context: Context, /, *, format_: str, out: Path | None, **given: Any) -
     database out of reach. Only 0 is a pass.
     """
     options = GateOptions(**given)
+    if out is not None and not os.access(out.parent, os.W_OK):  # said before anything is measured, kept or promoted
+        raise UsageError(f"cannot write {out}: {out.parent} is no directory that may be written in; name another file")
     with ExitStack() as stack:
         if options.route is None:
             document = _between_servers(options).as_dict()

@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from monitor.cli import cli
 from monitor.core.gate import GateReason
-from monitor.errors import ConfigError, StoreError
+from monitor.errors import ConfigError, StoreError, UsageError
 from monitor.probing.replay import replay
 from monitor.prompts.sets import bundled_directory, load_prompt_sets
 from monitor.sim.behaviour import Behaviour, Fault, FaultKind
@@ -264,6 +264,15 @@ def test_a_candidate_restarted_after_its_last_look_is_not_the_one_that_passed(
     assert (found["exit_code"], found["reason"], len(made)) == (13, "identity_changed", 4)
     assert found["text"] == "math: candidate: the server was restarted during the gate"
     assert found["domains"][0]["change"] is not None
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    file = tmp_path / "missing" / "gate.json"
+    result = gate("http://127.0.0.1:9", "http://127.0.0.1:8", "--format", "json", "--out", str(file))
+    assert (isinstance(result.exception, UsageError), result.stdout) == (True, "")
+    assert str(result.exception) == (
+        f"cannot write {file}: {file.parent} is no directory that may be written in; name another file"
+    )
 
 
 def test_junit_has_a_typed_case_for_every_domain(production: str, tmp_path: Path) -> None:
