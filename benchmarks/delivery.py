@@ -26,7 +26,7 @@ from monitor.config.alerting import Alerting
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.postgres import EmbeddedPostgres
 from monitor.service.outgoing import SEND_EVERY_SECONDS
-from monitor.store import incidents, migrate, outbox
+from monitor.store import incident_events, incidents, migrate, outbox
 from monitor.store.database import Database
 
 AT_ONCE = 50
@@ -96,7 +96,7 @@ def _fill(database: Database, number: int) -> None:
         for position in range(number):
             document = _document(position)
             incident_id = incidents.save_state(connection, str(document["route"]), None, STATE, now)
-            incidents.add_event(connection, incident_id, Transition.OPENED, document, ["hook"], now)
+            incident_events.add_event(connection, incident_id, Transition.OPENED, document, ["hook"], now)
 
 
 async def _drained(database: Database, url: str) -> float:

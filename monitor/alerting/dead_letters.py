@@ -16,7 +16,7 @@ from monitor.alerting.routing import receivers_for
 from monitor.alerting.undelivered import delivered_event, undelivered_event
 from monitor.config.receivers import Log
 from monitor.core.incidents import SEVERITIES, BrokenDomain, IncidentState, Transition
-from monitor.store import incidents, outbox, slots
+from monitor.store import incident_events, incidents, outbox, slots
 from monitor.store.incidents import OF_RECEIVERS, UNDELIVERED, of_receiver
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class DeadLetters:
                 runbook_url=self._alerting.general_runbook_url,
             )
             transition = Transition(document["transition"])
-            incidents.add_event(connection, incident_id, transition, document, told, now)
+            incident_events.add_event(connection, incident_id, transition, document, told, now)
         return Loss(incident_id, told)
 
     def arrive(self, connection: Connection, delivery: Delivery, now: datetime) -> None:
@@ -101,7 +101,7 @@ class DeadLetters:
             external_url=self._alerting.external_url,
         )
         told = outbox.told(connection, incident_id) & self._ears
-        incidents.add_event(connection, incident_id, Transition.RESOLVED, document, told, now)
+        incident_events.add_event(connection, incident_id, Transition.RESOLVED, document, told, now)
 
     def retry(self, connection: Connection, now: datetime) -> dict[str, int]:
         """Receiver → messages tried again, of those that have an incident: its cause may have been corrected."""
@@ -114,7 +114,7 @@ class DeadLetters:
         over = delivery.transition == Transition.RESOLVED.value
         if over or outbox.may_reach_somebody(connection, delivery.event_id):
             return Loss()
-        event_ids = incidents.events_from(connection, delivery.incident_id, delivery.event_id)
+        event_ids = incident_events.events_from(connection, delivery.incident_id, delivery.event_id)
         rest = self._ears - outbox.told(connection, delivery.incident_id) - incidents.broken_receivers(connection)
         for event_id in event_ids:
             outbox.queue_deliveries(connection, delivery.incident_id, event_id, rest, now)

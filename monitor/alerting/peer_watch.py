@@ -9,7 +9,7 @@ from monitor.alerting.routing import receivers_for
 from monitor.config.receivers import Log
 from monitor.core.incidents import SEVERITIES, IncidentState, Transition
 from monitor.core.peers import SEVERITY, on_peers
-from monitor.store import incidents, outbox, slots
+from monitor.store import incident_events, incidents, outbox, slots
 from monitor.store.incidents import PEER_DOWN, of_receiver
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class PeerWatch:
             runbook_url=self._alerting.general_runbook_url,
         )
         told = (self._hearing_with(receiver) | outbox.told(connection, incident_id)) & self._ears
-        incidents.add_event(connection, incident_id, transition, document, told, now)
+        incident_events.add_event(connection, incident_id, transition, document, told, now)
         return transition
 
     def _hearing_with(self, receiver: str) -> set[str]:

@@ -19,7 +19,7 @@ from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob, defer
 from monitor.service.judging import applies
 from monitor.service.transitions import raised_from
-from monitor.store import approvals, incidents, outbox, slots, speedups, verdicts
+from monitor.store import approvals, incident_events, incidents, outbox, slots, speedups, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +116,7 @@ class SpeedupJudging:
             runbook_url=runbook_url(self._alerting, route, rule),
         )
         receivers = receivers_for(self._alerting, route, stored["severity"]) | outbox.told(connection, incident_id)
-        incidents.add_event(connection, incident_id, transition, document, receivers, now)
+        incident_events.add_event(connection, incident_id, transition, document, receivers, now)
 
 
 def severest_first(rules: Sequence[Rule]) -> list[Rule]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from monitor.alerting.routing import receivers_for
 from monitor.core.format import count
 from monitor.service.removed import close_removed
-from monitor.store import incidents, outbox
+from monitor.store import incident_events, outbox
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,7 +32,7 @@ def reconcile(
         closed = close_removed(connection, config, now) if closes_removed else []
         for incident_id in closed:
             logger.warning("incident %s is closed: what it is about is configured no more", incident_id)
-        for incident_id, event_id, document in incidents.open_events(connection):
+        for incident_id, event_id, document in incident_events.open_events(connection):
             route = routes.get(document["route"])
             if route is not None:
                 names = receivers_for(config.alerting, route, document["severity"])

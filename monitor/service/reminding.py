@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from monitor.alerting.reminder import reminder_event
 from monitor.alerting.routing import receivers_for
 from monitor.core import incidents as life
-from monitor.store import incidents, outbox, verdicts
+from monitor.store import incident_events, incidents, outbox, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +55,7 @@ class Reminding:
         every, route, now = self._alerting.remind_every, self._routes.get(name), self._now()
         if every is None or route is None or not state.domains:
             return False
-        told_at, opened_at, last = incidents.last_told(connection, incident_id)
+        told_at, opened_at, last = incident_events.last_told(connection, incident_id)
         if not life.reminder_due(state.severity, told_at, now, every):
             return False
         known = incidents.get_incident(connection, incident_id) or {}
@@ -79,7 +79,7 @@ class Reminding:
             since=_began(known["events"], opened_at),
             route_domains=route.domains,
         )
-        incidents.add_event(connection, incident_id, life.Transition.REMINDER, document, receivers, now)
+        incident_events.add_event(connection, incident_id, life.Transition.REMINDER, document, receivers, now)
         return True
 
 

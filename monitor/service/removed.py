@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from monitor.alerting.message import closed_event
 from monitor.alerting.peers import peer_names
 from monitor.core import incidents as life
-from monitor.store import incidents, outbox
+from monitor.store import incident_events, incidents, outbox
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -66,4 +66,4 @@ def _tell(connection: Connection, config: Config, incident_id: int, reason: str,
     document = closed if opening.get("kind") is None else {**closed, "kind": opening["kind"]}
     configured = {receiver.name for receiver in config.alerting.receivers}
     receivers = outbox.told(connection, incident_id) & configured
-    incidents.add_event(connection, incident_id, life.Transition.RESOLVED, document, receivers, now)
+    incident_events.add_event(connection, incident_id, life.Transition.RESOLVED, document, receivers, now)

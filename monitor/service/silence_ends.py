@@ -11,7 +11,7 @@ from monitor.alerting.routing import receivers_for, takes_no_notes
 from monitor.alerting.silence_end import silence_end_event
 from monitor.config.alerting import runbook_url
 from monitor.core.silence import covers, notice_at
-from monitor.store import incidents, outbox, silences
+from monitor.store import incident_events, incidents, outbox, silences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +67,7 @@ class SilenceEnds:
 
 def firing_under(connection: Connection, active: Sequence[Mapping[str, Any]]) -> dict[int, list[dict[str, Any]]]:
     """Silence → the open incidents that it covers and that no other of the `active` ones covers for longer."""
-    openings = {incident_id: document for incident_id, _, document in incidents.open_events(connection)}
+    openings = {incident_id: document for incident_id, _, document in incident_events.open_events(connection)}
     found: dict[int, list[dict[str, Any]]] = {silence["id"]: [] for silence in active}
     for incident in incidents.list_incidents(connection, open_only=True, limit=len(openings) or 1):
         opening = openings.get(incident["id"])
@@ -78,7 +78,7 @@ def firing_under(connection: Connection, active: Sequence[Mapping[str, Any]]) ->
         if held_by:
             last = max(held_by, key=lambda silence: (silence["ends_at"], silence["id"]))
             broken = sorted(name for name in incident["domains"] if incidents.is_broken(incident, name))
-            document = incidents.last_told(connection, incident["id"])[2]
+            document = incident_events.last_told(connection, incident["id"])[2]
             told = {"domains": broken, "summary": document["summary"], "told_at": document["happened_at"]}
             found[last["id"]].append({name: incident[name] for name in SHOWN} | told)
     return found

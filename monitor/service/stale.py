@@ -12,7 +12,7 @@ from monitor.config.alerting import runbook_url
 from monitor.core.incidents import IncidentState, Transition
 from monitor.core.stale import OF_LATE, Around, Measured, on_measured, on_stale, stale_since
 from monitor.service.queue_keeper import STALLED_AFTER_SECONDS
-from monitor.store import incidents, outbox, queue, slots, verdicts
+from monitor.store import incident_events, incidents, outbox, queue, slots, verdicts
 from monitor.store.organic import newest_readings
 from monitor.store.stale import last_finished, measured
 
@@ -107,7 +107,7 @@ class StaleWatch:
         )
         logger.warning("%s", document["summary"])
         receivers = receivers_for(alerting, route, alerting.stale.severity)
-        incidents.add_event(connection, incident_id, Transition.OPENED, document, receivers, now)
+        incident_events.add_event(connection, incident_id, Transition.OPENED, document, receivers, now)
 
 
 def _around(connection: Connection, route: str, now: datetime) -> Around:
@@ -152,5 +152,5 @@ def end_stale(case: Case, alerting: Alerting) -> None:
         external_url=alerting.external_url,
     )
     receivers = receivers_for(alerting, case.route, known["severity"]) | outbox.told(case.connection, incident_id)
-    incidents.add_event(case.connection, incident_id, Transition.RESOLVED, document, receivers, case.now)
+    incident_events.add_event(case.connection, incident_id, Transition.RESOLVED, document, receivers, case.now)
     case.recorded.transitions.append((incident_id, Transition.RESOLVED))

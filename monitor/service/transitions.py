@@ -13,7 +13,7 @@ from monitor.core import judge
 from monitor.core.cost import cost_per_day
 from monitor.core.explanation import explained
 from monitor.core.leak import ANY_DROP
-from monitor.store import baselines, identities, incidents, outbox, runs, verdicts
+from monitor.store import baselines, identities, incident_events, incidents, outbox, runs, verdicts
 from monitor.store.evidence import evidence
 from monitor.store.gathering import Gathering, gathering, take_place
 from monitor.store.replicas import replica_difference
@@ -61,7 +61,7 @@ class Transitions:
         document = self._document(case, rule, verdict, (incident_id, state), transition, raised, gathered, ended_at)
         receivers = receivers_for(self._alerting, case.route, severity) | outbox.told(connection, incident_id)
         due_at = now if raised_now is not None else gathered.due_at
-        incidents.add_event(connection, incident_id, transition, document, receivers, now, due_at)
+        incident_events.add_event(connection, incident_id, transition, document, receivers, now, due_at)
         take_place(connection, gathered, due_at)
         case.recorded.transitions.append((incident_id, transition))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
-from monitor.store import incidents
+from monitor.store import incident_events, incidents
 from tests.acceptance.hooks import Hook
 from tests.acceptance.processes import eventually
 from tests.acceptance.stored import rows
@@ -56,10 +56,10 @@ def queue_opened_and_resolved(database: Database, *receivers: str) -> None:
     with database.transaction() as connection:
         incident_id = incidents.save_state(connection, ROUTE, None, broken, now)
         opened = document(incident_id, Transition.OPENED, now)
-        incidents.add_event(connection, incident_id, Transition.OPENED, opened, receivers, now)
+        incident_events.add_event(connection, incident_id, Transition.OPENED, opened, receivers, now)
         incidents.save_state(connection, ROUTE, incident_id, IncidentState(), now)
         resolved = document(incident_id, Transition.RESOLVED, now)
-        incidents.add_event(connection, incident_id, Transition.RESOLVED, resolved, receivers, now)
+        incident_events.add_event(connection, incident_id, Transition.RESOLVED, resolved, receivers, now)
 
 
 def unsent(database: Database) -> int:

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.errors import UsageError
-from monitor.store import acts, incidents
+from monitor.store import acts, incident_events, incidents
 from monitor.store.forget import forget_route
 from tests.factories import ROUTE, START
 from tests.integration.test_shell_answers import specwatch
@@ -28,7 +28,7 @@ def incident(database: Database) -> str:
     with database.transaction() as connection:
         incident_id = incidents.save_state(connection, ROUTE, None, BROKEN, START)
         document = {"route": ROUTE, "severity": "page", "text": "PAGE …"}
-        incidents.add_event(connection, incident_id, Transition.OPENED, document, ["hook"], START)
+        incident_events.add_event(connection, incident_id, Transition.OPENED, document, ["hook"], START)
     return str(incident_id)
 
 
@@ -55,7 +55,7 @@ def test_each_act_is_a_row_and_stands_in_the_timeline_where_it_happened(database
         for minutes, kind, by, said in ((1, "acknowledged", "ann", None), (2, "note", "bob", "it is the drafter")):
             acts.record_act(connection, int(incident), kind, by, said, START + timedelta(minutes=minutes))  # type: ignore[arg-type]
         later = START + timedelta(hours=1)
-        incidents.add_event(connection, int(incident), Transition.RESOLVED, {"text": "RESOLVED …"}, [], later)
+        incident_events.add_event(connection, int(incident), Transition.RESOLVED, {"text": "RESOLVED …"}, [], later)
         rows = connection.execute(text("SELECT kind, done_by, text FROM incident_acts ORDER BY id")).all()
     assert [tuple(row) for row in rows] == [("acknowledged", "ann", None), ("note", "bob", "it is the drafter")]
     lines = specwatch(database, "incidents", "show", incident).stdout.splitlines()
@@ -100,7 +100,7 @@ def test_an_acknowledgement_is_of_the_incident_until_its_end_and_not_of_what_ope
         incidents.save_state(connection, ROUTE, int(incident), BROKEN.without({"coding"}, START), START)
         incidents.save_state(connection, ROUTE, int(incident), BROKEN, later)
         document = {"route": ROUTE, "severity": "page", "text": "PAGE, AGAIN …"}
-        incidents.add_event(connection, int(incident), Transition.REOPENED, document, ["hook"], later)
+        incident_events.add_event(connection, int(incident), Transition.REOPENED, document, ["hook"], later)
     [listed] = json.loads(specwatch(database, "incidents", "--format", "json").stdout)
     found = json.loads(specwatch(database, "incidents", incident, "--format", "json").stdout)
     for shown in (listed, found):

@@ -21,7 +21,7 @@ from monitor.alerting.receivers import build_receivers
 from monitor.alerting.resender import Resender
 from monitor.alerting.sender import Sender
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
-from monitor.store import incidents
+from monitor.store import incident_events, incidents
 from tests.acceptance.hooks import Hook
 from tests.factories import ROUTE, make_alerting, make_document, make_route
 
@@ -158,7 +158,7 @@ class Specwatch:
         with self.database.transaction() as connection:
             state = IncidentState() if over else STATE
             self.incident_id = incidents.save_state(connection, ROUTE, self.incident_id or None, state, now)
-            incidents.add_event(connection, self.incident_id, transition, document, ["am"], now)
+            incident_events.add_event(connection, self.incident_id, transition, document, ["am"], now)
         assert await self.sender.send_due() == 1
         assert self.sender.failures.total == 0
 

@@ -20,7 +20,7 @@ from monitor.core.bumps import NOTE
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.service.reconciling import reconcile
 from monitor.service.removed import close_removed
-from monitor.store import bumps, incidents, outbox
+from monitor.store import bumps, incident_events, incidents, outbox
 from tests.acceptance.hooks import Hook
 from tests.factories import ROUTE, START, make_alerting, make_config, make_document, make_route
 
@@ -97,7 +97,7 @@ class Bed:
             summary = f"{severity.upper()} {route} · coding: acceptance length 2.20, 35% below its baseline"
             said = {"summary": summary, "severity": severity, "route": route, "incident_id": found}
             document = make_document(transition.value, **said, happened_at=self.now.isoformat())
-            incidents.add_event(connection, found, transition, document, receivers, self.now)
+            incident_events.add_event(connection, found, transition, document, receivers, self.now)
         return found
 
     def of_receiver(self, name: str) -> list[dict[str, Any]]:
@@ -322,7 +322,7 @@ def test_what_was_overtaken_is_not_tried_again(bed: Bed) -> None:
         for number in range(len(ends)):
             found = incidents.save_state(connection, f"route-{number}", None, _broken(), START)
             for transition in (Transition.OPENED, Transition.RESOLVED):
-                incidents.add_event(connection, found, transition, make_document(), ["pager"], START)
+                incident_events.add_event(connection, found, transition, make_document(), ["pager"], START)
             incidents.save_state(connection, f"route-{number}", found, IncidentState(), START)
         rows = connection.exec_driver_sql("SELECT id FROM deliveries ORDER BY id").scalars().all()
         for row, state in zip(rows, itertools.chain(*ends), strict=True):

@@ -14,7 +14,7 @@ import pytest
 from monitor.alerting.receivers import build_receivers
 from monitor.alerting.sender import Sender
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
-from monitor.store import incidents, outbox
+from monitor.store import incident_events, incidents, outbox
 from tests.factories import ROUTE, START, make_alerting, make_document
 from tests.smtp import Mailbox
 
@@ -108,7 +108,7 @@ def incident_told_to(database: Database, receiver: str) -> None:
         for minutes, transition in enumerate((Transition.OPENED, Transition.UPDATED, Transition.RESOLVED)):
             happened_at = START + timedelta(minutes=minutes)
             document = make_document(transition.value, happened_at=happened_at.isoformat())
-            incidents.add_event(connection, incident_id, transition, document, [receiver], happened_at)
+            incident_events.add_event(connection, incident_id, transition, document, [receiver], happened_at)
 
 
 async def delivered(

@@ -12,7 +12,7 @@ import pytest
 
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.service.heartbeat import HeartbeatCaller
-from monitor.store import incidents, runs, silences
+from monitor.store import incident_events, incidents, runs, silences
 from tests.factories import ROUTE, START, make_alerting, make_config, make_document, make_route, make_run
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ async def test_it_is_withheld_while_a_message_does_not_arrive_and_not_for_one_th
     state = IncidentState({"coding": BrokenDomain("acceptance-drop", "page")})
     with database.transaction() as connection:
         incident_id = incidents.save_state(connection, ROUTE, None, state, START)
-        incidents.add_event(connection, incident_id, Transition.OPENED, make_document(), ["hook"], START)
+        incident_events.add_event(connection, incident_id, Transition.OPENED, make_document(), ["hook"], START)
     assert await watch.beats(5 * MINUTE)
     assert not await watch.beats(6 * MINUTE)
     with database.transaction() as connection:

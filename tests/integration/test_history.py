@@ -14,7 +14,7 @@ from sqlalchemy import text
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.core.judge import Line, judge_run
 from monitor.core.records import Counts, Sampling, Source
-from monitor.store import approvals, baselines, identities, incidents, runs
+from monitor.store import approvals, baselines, identities, incident_events, incidents, runs
 from monitor.store.contexts import history_by_context
 from monitor.store.history import history, history_statement
 from monitor.store.verdicts import store_verdict
@@ -322,14 +322,14 @@ def test_events_stand_at_the_run_they_belong_to(connection: Connection) -> None:
     broken = IncidentState({"coding": BrokenDomain("drop", "page")})
     incident_id = incidents.save_state(connection, ROUTE, None, broken, START)
     document = {"domain": "coding", "verdict": {"run_ids": [first, last]}}
-    incidents.add_event(connection, incident_id, Transition.OPENED, document, [], START + 2 * HOUR)
+    incident_events.add_event(connection, incident_id, Transition.OPENED, document, [], START + 2 * HOUR)
     approved, opened = [f"baseline {baseline_id} approved"], [f"incident {incident_id} opened"]
     assert events(connection) == [approved, ["bump: k, drafter"], opened]
     assert events(connection, domain="coding") == [approved, ["bump: k, drafter", *opened]]
     assert events(connection, since=START + 2 * HOUR) == [opened]
     assert events(connection, domain="coding", until=START + HOUR) == [approved]
     removed = {"domain": "coding", "verdict": None}
-    incidents.add_event(connection, incident_id, Transition.RESOLVED, removed, [], START + 3 * HOUR)
+    incident_events.add_event(connection, incident_id, Transition.RESOLVED, removed, [], START + 3 * HOUR)
     assert events(connection)[-1] == [*opened, f"incident {incident_id} resolved"]
 
 

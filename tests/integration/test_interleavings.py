@@ -16,8 +16,9 @@ from monitor.alerting.dead_letters import DeadLetters
 from monitor.alerting.posting import Failure
 from monitor.alerting.sender import LEASE, LONGEST_SEND_SECONDS
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
-from monitor.store import incidents, outbox
-from monitor.store.schema import deliveries, incident_events
+from monitor.store import incident_events, incidents, outbox
+from monitor.store.schema import deliveries
+from monitor.store.schema import incident_events as events
 from tests.factories import START, make_alerting, make_document
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class World:
             found = incidents.save_state(connection, self.routes[number], incident_id, state, self.now)
             said = {"incident_id": found, "route": self.routes[number], "happened_at": self.now.isoformat()}
             document = make_document(transition.value, **said)
-            incidents.add_event(connection, found, transition, document, list(self.there), self.now)
+            incident_events.add_event(connection, found, transition, document, list(self.there), self.now)
         self.incident_ids[number] = found
         self.happened.setdefault(found, []).append(transition.value)
 
@@ -186,7 +187,7 @@ class World:
                 self.dead[incident_id].remove(transition)
 
     def _refused(self, connection: Connection) -> set[tuple[int, str]]:
-        refused = select(deliveries.c.incident_id, incident_events.c.transition).join(incident_events)
+        refused = select(deliveries.c.incident_id, events.c.transition).join(events)
         refused = refused.where(deliveries.c.receiver == self.weak, deliveries.c.state == "dead")
         return {(row[0], row[1]) for row in connection.execute(refused)}
 

@@ -13,7 +13,7 @@ from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.core.records import Reason
 from monitor.service.jobs import ProbeJob
 from monitor.service.reminding import Reminding
-from monitor.store import acts, incidents, outbox, silences
+from monitor.store import acts, incident_events, incidents, outbox, silences
 from tests.factories import make_alerting, make_document
 from tests.integration.test_gathering import SECOND, Several, both, told_of_coding
 
@@ -117,7 +117,7 @@ def test_a_page_of_another_kind_is_told_again_as_it_was_told(page: Open) -> None
     )
     with page.database.transaction() as connection:
         incidents.save_state(connection, "chat-prod", None, state, page.began, incidents.STALE)
-        incidents.add_event(connection, 2, Transition.OPENED, told, ["hook"], page.began)
+        incident_events.add_event(connection, 2, Transition.OPENED, told, ["hook"], page.began)
     assert page.heard(SECOND) == ["opened"]
     assert sorted(page.reminded(4 * HOUR + SECOND)) == [1, 2]
     event = page.get_incident(2)["events"][-1]
@@ -132,6 +132,6 @@ def test_a_page_of_another_kind_is_told_again_as_it_was_told(page: Open) -> None
 def test_a_reminder_is_not_sent_again_to_a_receiver_that_it_was_not_meant_for(page: Open) -> None:
     document = make_document("reminder", incident_id=1)
     with page.database.transaction() as connection:
-        incidents.add_event(connection, 1, Transition.REMINDER, document, ["pager"], page.began + HOUR)
+        incident_events.add_event(connection, 1, Transition.REMINDER, document, ["pager"], page.began + HOUR)
         [(again, latest)] = outbox.latest_documents(connection, "hook", page.began)
     assert (again, latest["transition"]) == (1, "opened")

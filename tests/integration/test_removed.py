@@ -11,7 +11,7 @@ from monitor.alerting.alertmanager import api_body
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition, Worst
 from monitor.service.removed import close_removed
 from monitor.service.serve import Service
-from monitor.store import incidents
+from monitor.store import incident_events, incidents
 from tests.factories import ROUTE, START, make_alerting, make_config, make_route
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def opened(
     state = IncidentState(dict.fromkeys(domains or ("coding",), BROKEN))
     incident_id = incidents.save_state(connection, route, None, state, START, kind)
     document = {"route": route, "labels": {"team": "chat"}, "severity": "page", "text": "PAGE …", **(said or {})}
-    incidents.add_event(connection, incident_id, Transition.OPENED, document, receivers, START)
+    incident_events.add_event(connection, incident_id, Transition.OPENED, document, receivers, START)
     return incident_id
 
 

@@ -13,7 +13,7 @@ from monitor.alerting.alertmanager import webhook_body
 from monitor.core.format import timeline
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.errors import UsageError
-from monitor.store import incidents, outbox, runs, silences
+from monitor.store import incident_events, incidents, outbox, runs, silences
 from monitor.store.forget import forget_route
 from tests.factories import ROUTE, START, make_alerting, make_run
 from tests.integration.test_gathering import SECOND, WARNS_AND_PAGES, WINDOW, Several, both, told_of_coding
@@ -43,7 +43,7 @@ def incident(connection: Connection, severity: str = "page") -> int:
 
 def told(connection: Connection, incident_id: int, transition: Transition) -> None:
     document = {"route": ROUTE, "labels": {"team": "chat", "tier": "one"}, "text": transition.value}
-    incidents.add_event(connection, incident_id, transition, document, ["hook"], START)
+    incident_events.add_event(connection, incident_id, transition, document, ["hook"], START)
 
 
 def resolved(connection: Connection, incident_id: int) -> None:
@@ -282,7 +282,7 @@ def test_a_message_that_gathers_says_until_when_and_which_silence_will_hold_it_t
     gathers_until, ends_at = now + WINDOW, now + HOUR
     incident_id = incidents.save_state(connection, ROUTE, None, BROKEN, now)
     document = {"route": ROUTE, "labels": {}, "text": "ALSO"}
-    incidents.add_event(connection, incident_id, Transition.UPDATED, document, ["hook"], now, gathers_until)
+    incident_events.add_event(connection, incident_id, Transition.UPDATED, document, ["hook"], now, gathers_until)
 
     def told_of_hook() -> list[str]:
         found = incidents.get_incident(connection, incident_id)

@@ -12,7 +12,7 @@ from monitor.alerting.posting import Arrival, Failure, Why
 from monitor.alerting.sender import GIVE_UP_AFTER_ATTEMPTS, LEASE, Sender
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.errors import StoreError
-from monitor.store import incidents, outbox
+from monitor.store import incident_events, incidents, outbox
 from tests.factories import ROUTE, START
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def told(
     connection: Connection, incident_id: int, transition: Transition, receivers: tuple[str, ...] = ("hook",)
 ) -> int:
     document = {"route": ROUTE, "severity": "page", "text": transition.value}
-    return incidents.add_event(connection, incident_id, transition, document, receivers, START)
+    return incident_events.add_event(connection, incident_id, transition, document, receivers, START)
 
 
 def claimed(connection: Connection, now: datetime = START, limit: int = 50) -> list[Delivery]:
@@ -192,9 +192,9 @@ def test_open_incidents_are_known_by_their_opening(connection: Connection) -> No
     told(connection, one, Transition.UPDATED)
     other = opened(connection, "batch")
     incidents.save_state(connection, "batch", other, IncidentState(), START)
-    assert [(incident_id, document["text"]) for incident_id, _, document in incidents.open_events(connection)] == [
-        (one, "opened")
-    ]
+    assert [
+        (incident_id, document["text"]) for incident_id, _, document in incident_events.open_events(connection)
+    ] == [(one, "opened")]
 
 
 class Scripted:

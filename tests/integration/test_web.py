@@ -13,7 +13,7 @@ from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.core.tally import Tally
 from monitor.core.warm import not_warmed, warmed
 from monitor.resources import resource_directory
-from monitor.store import incidents
+from monitor.store import incident_events, incidents
 from monitor.store.runs import store_run
 from monitor.web.app import build_app
 from tests.factories import DOMAIN, ROUTE, START, make_document, make_route, make_run, make_sample
@@ -86,7 +86,7 @@ async def test_the_link_of_a_message_leads_to_its_incident(client: httpx.AsyncCl
     with database.transaction() as connection:
         state = IncidentState({DOMAIN: BrokenDomain("acceptance-drop", "page")})
         number = incidents.save_state(connection, ROUTE, None, state, START)
-        incidents.add_event(connection, number, Transition.OPENED, {"text": "PAGE it fell"}, ["hook"], START)
+        incident_events.add_event(connection, number, Transition.OPENED, {"text": "PAGE it fell"}, ["hook"], START)
     page = await client.get(f"/incidents/{number}")
     assert page.text.startswith(f"incident {number} of {ROUTE}: open, page\n")
     assert "PAGE it fell" in page.text
@@ -124,7 +124,7 @@ async def test_deliveries_are_counted_by_receiver_from_zero_and_the_oldest_that_
     with database.transaction() as connection:
         state = IncidentState({"coding": BrokenDomain("acceptance-drop", "page")})
         incident_id = incidents.save_state(connection, ROUTE, None, state, START)
-        incidents.add_event(connection, incident_id, Transition.OPENED, make_document(), ["hook"], START)
+        incident_events.add_event(connection, incident_id, Transition.OPENED, make_document(), ["hook"], START)
     failures = Tally({"receiver": ["hook", "log"], "reason": ["refused"]})
     failures.add("hook", "refused")
     app = build_app(database, list, lambda: {"delivery_failures": failures}, [], receivers=["hook", "log"])
