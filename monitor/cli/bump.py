@@ -68,7 +68,7 @@ def _show(document: Mapping[str, Any], jobs: Sequence[ProbeJob] | None) -> None:
         at = local_time(document["announced_at"])
         click.echo(f"announced already, by {document['by']} at {at}: nothing is queued again")
     else:
-        click.echo(f"announcement {document['id']}: {route} changes, {_what(document)}, by {document['by']}")
+        click.echo(f"announced: {route} changes, {_what(document)}, by {document['by']}")
         click.echo("\n".join(f"queued {job.route} · {job.domain} on {job.replica}" for job in jobs))
         latest = local_time((datetime.fromisoformat(document["announced_at"]) + WINDOW).isoformat())
         click.echo(f"its verdict is told when all are measured, at {latest} at the latest")
@@ -97,17 +97,19 @@ def _columns() -> list[Column]:
         Column("id", lambda row: str(row["id"]), right=True),
         Column("route", lambda row: row["route"]),
         time_column("at", "opened_at"),
-        Column("announced", _announced),
-        Column("changed", lambda row: "; ".join(_changes(row)) or NOTHING),
         Column("state", lambda row: row["state"]),
-        Column("AL from baseline", lambda row: ", ".join(_after(row)) or NOTHING),
-        Column("source", _source, once=True),
+        Column("announced", _announced, under=True),
+        Column("changed", lambda row: "; ".join(_changes(row)) or NOTHING, under=True, if_any=True),
+        Column("AL from baseline", lambda row: ", ".join(_after(row)) or NOTHING, under=True, if_any=True),
+        Column("source", _source, once=True, if_any=True),
     ]
 
 
 def _announced(row: Mapping[str, Any]) -> str:
     said = row["announcement"]
-    return "unannounced" if said is None else f"{_what(said)}, by {said['by']}"
+    if said is None:
+        return "unannounced"
+    return f"{_what(said)}, by {said['by']}" + (f", {said['link']}" if said["link"] else "")
 
 
 def _what(announcement: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import click
 
 from monitor.cli.gate_options import GateOptions, gate_options
 from monitor.cli.gate_report import FORMATS, report
-from monitor.cli.output import RECORD_ID, Column, emit, local_time, time_column
+from monitor.cli.output import RECORD_ID, Column, emit, local_time, short_time, time_column, with_zone
 from monitor.cli.parameters import by_option, chosen_sets, until_time, words
 from monitor.core.format import NOTHING, change
 from monitor.errors import StoreError, UsageError
@@ -216,13 +216,13 @@ def _list_columns() -> list[Column]:
         time_column("finished", "finished_at"),
         Column("route", lambda row: row["route"] or NOTHING, once=True),
         Column("verdict", lambda row: row["verdict"] or row["status"]),
-        Column("waived by", _waived_by),
+        Column(with_zone("waived until"), _waived, if_any=True),
         Column("candidate", lambda row: row["candidate"]["replica"]),
         Column("against", lambda row: row["against"]),
-        Column("why", lambda row: row["text"]),
+        Column("why", lambda row: row["text"], under=True),
     ]
 
 
-def _waived_by(row: Mapping[str, Any]) -> str:
-    own = [f"{one['by']} until {local_time(one['until'])}" for one in row["waivers"] if one["gate"] == row["id"]]
+def _waived(row: Mapping[str, Any]) -> str:
+    own = [f"{short_time(one['until'])} by {one['by']}" for one in row["waivers"] if one["gate"] == row["id"]]
     return ", ".join(own) or NOTHING

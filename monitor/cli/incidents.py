@@ -15,7 +15,7 @@ from monitor.core.format import NOTHING, change, timeline
 from monitor.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from monitor.cli.context import Context
     from monitor.store.acts import Kind
@@ -50,7 +50,7 @@ def incidents(ctx: click.Context, route: str | None, open_only: bool, limit: int
         rows = list_incidents(connection, route, open_only, limit)
         if route is not None and not rows:
             require_route(connection, route)
-    emit(rows, _columns(rows), format_, "no incidents")
+    emit(rows, _columns(), format_, "no incidents")
 
 
 @incidents.command()
@@ -68,7 +68,7 @@ def show(context: Context, incident_id: int, format_: str) -> None:
     if format_ == "json":
         click.echo(json.dumps(found, ensure_ascii=False, indent=2))
         return
-    emit([found], _columns([found]), format_, "no incidents")
+    emit([found], _columns(), format_, "no incidents")
     if format_ == "table":
         click.echo(timeline(found, local_time))
 
@@ -115,18 +115,17 @@ def _sources(row: Mapping[str, Any]) -> str:
     return ", ".join(sorted({one["source"] for one in worst if one.get("source")})) or NOTHING
 
 
-def _columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Who acknowledged and when it opened again only where anybody did, and any of them has; seconds are in JSON."""
-    acked = Column("acked by", lambda row: row["acknowledged_by"] or NOTHING)
+def _columns() -> list[Column]:
+    """Seconds are in JSON."""
     return [
         Column("id", lambda row: str(row["id"]), right=True),
         Column("route", lambda row: row["route"]),
         Column("severity", lambda row: row["severity"]),
         Column("state", lambda row: row["state"]),
-        *([acked] if any(row["acknowledged_by"] for row in rows) else []),
-        Column("domains, at worst", lambda row: ", ".join(_domains(row)) or NOTHING),
-        Column("source", _sources, once=True),
+        Column("acked by", lambda row: row["acknowledged_by"] or NOTHING, if_any=True),
+        Column("domains, at worst", lambda row: ", ".join(_domains(row)) or NOTHING, under=True),
+        Column("source", _sources, once=True, if_any=True),
         time_column("opened", "opened_at"),
-        *([time_column("reopened", "reopened_at")] if any(row["reopened_at"] for row in rows) else []),
-        time_column("resolved", "resolved_at"),
+        time_column("reopened", "reopened_at", if_any=True),
+        time_column("resolved", "resolved_at", if_any=True),
     ]

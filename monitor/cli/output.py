@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
 WIDE_ENOUGH = 10_000
-"""Columns where nothing says how many there are: in a pipe or a file no row is broken."""
+"""Columns where nothing says how many there are: in a pipe or a file no text beside another is broken."""
 UNBROKEN = "\u00a0"
 FORMATS = ("table", "json", "csv", "markdown")
 
@@ -65,21 +65,37 @@ class Column:
     """Never broken over two lines: times and numbers."""
     once: bool = False
     """Said once above a table where it is the same in every row."""
+    under: bool = False
+    """Stands under its row where the rows are too long: sentences and lists."""
+    if_any: bool = False
+    """Left out where no row has it."""
 
 
-def time_column(heading: str, name: str, *, date: bool = False, zone: tzinfo | None = None) -> Column:
-    """When: to the minute (`date`: to the day), without the year while it is this one; JSON and CSV have it all."""
-    now = datetime.now(zone).astimezone(zone)
+def time_column(
+    heading: str, name: str, *, date: bool = False, zone: tzinfo | None = None, if_any: bool = False
+) -> Column:
+    """When, as `short_time` writes it; JSON and CSV have it all."""
 
     def text(row: Mapping[str, Any]) -> str:
-        if row[name] is None:
-            return NOTHING
-        at = datetime.fromisoformat(row[name]).astimezone(zone)
-        day = at.strftime("%m-%d" if at.year == now.year and not date else "%Y-%m-%d")
-        other_zone = "" if at.tzname() == now.tzname() else f" {at.tzname()}"
-        return day if date else f"{day} {at:%H:%M}{other_zone}"
+        return NOTHING if row[name] is None else short_time(row[name], date=date, zone=zone)
 
-    return Column(f"{heading} ({now.tzname()})", text, whole=True)
+    return Column(with_zone(heading, zone), text, whole=True, if_any=if_any)
+
+
+def with_zone(heading: str, zone: tzinfo | None = None) -> str:
+    """The heading of a column of times: opened (UTC)."""
+    return f"{heading} ({datetime.now(zone).astimezone(zone).tzname()})"
+
+
+def short_time(value: str, *, date: bool = False, zone: tzinfo | None = None) -> str:
+    """An ISO time to the minute (`date`: to the day), without the year while it is this one: 12-03 12:09.
+
+    Its zone only where that is another than now.
+    """
+    now, at = datetime.now(zone).astimezone(zone), datetime.fromisoformat(value).astimezone(zone)
+    day = at.strftime("%m-%d" if at.year == now.year and not date else "%Y-%m-%d")
+    other_zone = "" if at.tzname() == now.tzname() else f" {at.tzname()}"
+    return day if date else f"{day} {at:%H:%M}{other_zone}"
 
 
 def emit(
@@ -96,7 +112,7 @@ def emit(
     elif not rows:
         click.echo(nothing, err=True)
     elif format_ == "markdown":
-        click.echo(markdown_text(rows, columns))
+        click.echo(markdown_text(rows, _known(rows, columns)))
     else:
         print_table(rows, columns)
         click.echo(f"\n{below}" if below else "", nl=bool(below))
@@ -111,14 +127,20 @@ def table_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> 
     """What `print_table` prints."""
     from monitor.cli.table import Cells, laid_out
 
+    columns = _known(rows, columns)
     same = {c.heading: c.text(rows[0]) for c in columns if c.once and rows and len({c.text(row) for row in rows}) == 1}
     above = " · ".join(f"{heading} {text}" for heading, text in same.items()) + "\n\n" if same else ""
     shown = [
-        Cells(column.heading, tuple(column.text(row) for row in rows), column.right, column.whole)
+        Cells(column.heading, tuple(column.text(row) for row in rows), column.right, column.whole, column.under)
         for column in columns
         if column.heading not in same
     ]
     return above + laid_out(shown, _width())
+
+
+def _known(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> list[Column]:
+    """Those that any row has, of those that are left out otherwise."""
+    return [column for column in columns if not column.if_any or any(column.text(row) != NOTHING for row in rows)]
 
 
 def _width() -> int:

@@ -20,8 +20,8 @@ Made by `make docs` from the commands themselves; change the descriptions there.
 
 Times are shown in the local zone, which a table names in its heading. `--format json` and `csv` hold every field, in
 the shapes of [json.md](json.md); `table` and `markdown` hold the columns that fit. What is the same in every row of a
-table, such as K and the source, is said once above it; in a pipe no row is broken. Messages for people go to stderr,
-results to stdout.
+table, such as K and the source, is said once above it; in a pipe no row is broken, and sentences
+that would make one longer than 100 columns stand under it. Messages for people go to stderr, results to stdout.
 """
 
 

@@ -153,10 +153,10 @@ def _columns() -> list[Column]:
         Column("id", lambda row: NOTHING if row["id"] is None else str(row["id"]), right=True),
         Column("silences", silenced),
         Column("by", lambda row: row["by"]),
-        Column("reason", lambda row: row["reason"] or NOTHING),
+        Column("reason", lambda row: row["reason"] or NOTHING, under=True, if_any=True),
         Column("state", ended),
         time_column("from", "created_at"),
         time_column("until", "ends_at"),
-        Column("still firing", lambda row: ", ".join(map(str, row["incidents"])) or NOTHING),
-        Column("end told ahead", told),
+        Column("still firing", lambda row: ", ".join(map(str, row["incidents"])) or NOTHING, if_any=True),
+        Column("end told ahead", told, if_any=True),
     ]

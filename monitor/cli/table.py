@@ -1,4 +1,7 @@
-"""Lays a table out in the columns of a terminal: what is too wide is broken or stacked, and no figure is ever cut."""
+"""Lays a table out in the columns of a terminal: what is too wide is broken or stacked, and no figure is ever cut.
+
+Sentences that make rows too long go under them, also where nothing says how wide the terminal is.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,16 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.cells import cell_len
 
+from monitor.core.format import NOTHING
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 GAP = 2
 COMFORTABLE = 24
 """Text is not made narrower than this as long as something else can give way."""
+READABLE = 100
+"""Columns: where rows are longer, also in a pipe, what may stand under them does."""
 LONGEST_WORD = 16
 """A longer word of a text, such as a model's path, may be broken within."""
 
@@ -22,13 +29,15 @@ LONGEST_WORD = 16
 class Cells:
     """One column: its heading and a text for each row, figures on the `right`. `whole` texts are never broken.
 
-    Headings and figures are broken at their spaces only, figures as the last of all.
+    Headings and figures are broken at their spaces only, figures as the last of all. What may stand `under` its row
+    does so, after its heading, where rows are too long.
     """
 
     heading: str
     texts: tuple[str, ...]
     right: bool = False
     whole: bool = False
+    under: bool = False
 
     @property
     def natural(self) -> int:
@@ -61,8 +70,46 @@ def laid_out(columns: Sequence[Cells], width: int) -> str:
 
     Only a figure that is wider than the terminal itself makes a line longer.
     """
+    readable = min(width, READABLE)
+    beside, under = _parted(columns, readable)
+    if under and _natural(beside) <= width:
+        return "\n".join(_lines_under(beside, under, readable)) + "\n"
     widths = _widths(columns, width - GAP * (len(columns) - 1))
     return "\n".join(_stacked(columns, width)) + "\n" if widths is None else _table(columns, widths)
+
+
+def _parted(columns: Sequence[Cells], room: int) -> tuple[list[Cells], list[Cells]]:
+    """What stands beside each other, and what under it: as much as makes the rows fit, the last first."""
+    beside, under = list(columns), list[Cells]()
+    for column in reversed(columns):
+        if column.under and _natural(beside) > room:
+            beside.remove(column)
+            under.insert(0, column)
+    return beside, under
+
+
+def _natural(columns: Sequence[Cells]) -> int:
+    return sum(column.natural for column in columns) + GAP * (len(columns) - 1)
+
+
+def _lines_under(beside: Sequence[Cells], under: Sequence[Cells], width: int) -> Iterator[str]:
+    """Each row in one line, and under it what it has of the other columns."""
+    indent = " " * (beside[0].natural + GAP)
+    headed = max(cell_len(column.heading) for column in under) + GAP
+    heading, rule, *rows = _table(beside, [column.natural for column in beside]).splitlines()
+    yield from (heading, rule)
+    for row, line in enumerate(rows):
+        yield line
+        for column in under:
+            if column.texts[row] not in ("", NOTHING):
+                yield from textwrap.wrap(
+                    column.texts[row],
+                    width,
+                    initial_indent=indent + column.heading + " " * (headed - cell_len(column.heading)),
+                    subsequent_indent=indent + " " * headed,
+                    break_on_hyphens=False,
+                    break_long_words=False,
+                )
 
 
 def _widths(columns: Sequence[Cells], room: int) -> list[int] | None:

@@ -16,6 +16,7 @@ from monitor.store import incidents, outbox, silences
 from monitor.store.bumps import list_bumps
 from tests.factories import DOMAIN, IDENTITY, REPLICA, ROUTE, make_alerting, make_config, make_route
 from tests.integration.story import BOTH, DROPPED, EVERY, WELL, Story
+from tests.integration.test_shell_answers import specwatch
 
 if TYPE_CHECKING:
     from monitor.service.case import Recorded
@@ -115,6 +116,23 @@ def test_a_change_that_fits_is_announced_and_told_with_who_announced_it(story: B
     assert bump["verdict"]["summary"].endswith(f" UTC: all domains unchanged{NEXT}")
     assert "announced  by ci at" in bump["verdict"]["text"]
     assert bump["verdict"]["change_link"] == "https://ci/42"
+
+
+def test_the_list_fits_100_columns_with_what_changed_and_the_link_under_its_bump(story: Bumped) -> None:
+    link = "https://ci.example.com/chat-prod/builds/42"
+    story.announce(engine_version="0.33.0", note="CUDA 13", link=link)
+    story.now += timedelta(minutes=5)
+    story.probe(DROPPED, identity=NEW)
+    story.probe(identity=NEW)
+    table = [line.rstrip() for line in specwatch(story.database, "bumps").stdout.splitlines()]
+    assert table[0] == "source request"
+    assert table[2].split() == ["id", "route", "at", "(UTC)", "state"]
+    assert table[4].split()[:2] == ["1", ROUTE]
+    assert table[5:] == [
+        f"    announced         engine version 0.33.0, by ci, {link}",
+        "    changed           version 0.29.1 → 0.33.0",
+        "    AL from baseline  coding -20.0%, math 0.0% (unchanged)",
+    ]
 
 
 def test_before_the_announced_change_is_to_be_seen_nothing_is_told(story: Bumped) -> None:

@@ -72,6 +72,53 @@ def test_where_figures_do_not_fit_side_by_side_each_row_is_a_block():
     )
 
 
+GATES = (
+    Cells("gate", ("12", "7"), right=True),
+    Cells("verdict", ("fail", "pass")),
+    Cells("link", ("https://ci.example.com/builds/42", "–"), under=True),
+    Cells(
+        "why", ("coding: -31.7% after 2 pairs over 36 prompts, -10.0% allowed (and 3 others like it)", ""), under=True
+    ),
+)
+
+
+def shown(columns, width):
+    return [line.rstrip() for line in laid_out(columns, width).splitlines()]
+
+
+@pytest.mark.parametrize("width", [100, 10_000])
+def test_what_makes_rows_too_long_stands_under_them_also_in_a_pipe(width):
+    assert shown(GATES, width) == [
+        "gate  verdict  link",
+        "─" * 47,
+        "  12  fail     https://ci.example.com/builds/42",
+        "      why  coding: -31.7% after 2 pairs over 36 prompts, -10.0% allowed (and 3 others like it)",
+        "   7  pass     –",
+    ]
+
+
+def test_what_stands_under_a_row_is_named_and_wraps_in_the_terminal():
+    assert shown(GATES, 40) == [
+        "gate  verdict",
+        "─" * 13,
+        "  12  fail",
+        "      link  https://ci.example.com/builds/42",
+        "      why   coding: -31.7% after 2 pairs",
+        "            over 36 prompts, -10.0%",
+        "            allowed (and 3 others like",
+        "            it)",
+        "   7  pass",
+    ]
+
+
+def test_rows_that_fit_have_nothing_under_them():
+    short = (*GATES[:3], Cells("why", ("it fell", ""), under=True))
+    assert shown(short, 10_000)[2:] == [
+        "  12  fail     https://ci.example.com/builds/42  it fell",
+        "   7  pass     –",
+    ]
+
+
 def test_a_plot_is_never_broken():
     plot = "┊   ─●─   ┊"
     table = laid_out((Cells("conc.", ("16",), right=True), Cells("plot", (plot,), whole=True)), 12)
