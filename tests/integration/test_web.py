@@ -72,7 +72,10 @@ async def test_the_metrics_page_has_what_each_source_says_of_the_latest_run(
 async def test_the_metrics_page_has_the_warm_pass_of_the_latest_run_where_it_is_valid(
     client: httpx.AsyncClient, database: Database
 ) -> None:
-    cold, warm = ([make_sample(f"q{n}", length, cached_prompt_tokens=32) for n in range(24)] for length in (2.5, 2.0))
+    cold, warm = (
+        [make_sample(f"q{number}", length, cached_prompt_tokens=cached) for number in range(24)]
+        for length, cached in ((2.5, 0), (2.0, 32))
+    )
     with database.transaction() as connection:
         store_run(connection, "one", make_run(2.5, warm=warmed(DOMAIN, cold, warm, None, "http://a")))
         store_run(connection, "two", make_run(2.5, domain="math", warm=not_warmed("math", "not_cached", "nothing")))
