@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.gate_options import GateOptions, gate_options
-from monitor.cli.gate_report import FORMATS, report
+from monitor.cli.gate_report import FORMATS, report, verdict_word
 from monitor.cli.output import RECORD_ID, Column, emit, local_time, short_time, time_column, with_zone
 from monitor.cli.parameters import by_option, chosen_sets, until_time, words
 from monitor.core.format import NOTHING, change
@@ -166,8 +166,8 @@ def waive(context: Context, gate_id: int, by: str, reason: str, until: datetime)
         made = add_waiver(connection, gate_id, by, reason, until, datetime.now(UTC))
     before = made["waived"]
     click.echo(
-        f"gate {gate_id} ({before['verdict']}, {before['reason']}) is waived until {local_time(made['until'])} "
-        f"by {by}: {reason}; its verdict stands"
+        f"gate {gate_id} ({verdict_word(before['verdict'])}, {before['reason']}) is waived "
+        f"until {local_time(made['until'])} by {by}: {reason}; its verdict stands"
     )
 
 
@@ -215,7 +215,7 @@ def _list_columns() -> list[Column]:
         Column("gate", lambda row: str(row["id"]), right=True),
         time_column("finished", "finished_at"),
         Column("route", lambda row: row["route"] or NOTHING, once=True),
-        Column("verdict", lambda row: row["verdict"] or row["status"]),
+        Column("verdict", lambda row: verdict_word(row["verdict"] or row["status"])),
         Column(with_zone("waived until"), _waived, if_any=True),
         Column("candidate", lambda row: row["candidate"]["replica"]),
         Column("against", lambda row: row["against"]),

@@ -34,8 +34,13 @@ def report(document: Mapping[str, Any], format_: str) -> str:
             return table(document)
 
 
+def verdict_word(verdict: str) -> str:
+    """How text says a verdict; its stable word is for programs: not measurable."""
+    return verdict.replace("_", " ")
+
+
 def table(document: Mapping[str, Any]) -> str:
-    head = [f"{document['verdict'].upper()} ({document['reason']}): {document['text']}"]
+    head = [f"{verdict_word(document['verdict']).upper()} ({document['reason']}): {document['text']}"]
     head += [wrapped(label, *text.split()) for label, text in _facts(document)]
     rows = _rows(document)
     return "\n".join(head) + (f"\n\n{table_text(rows, _columns(document)).rstrip()}" if rows else "")
@@ -44,7 +49,8 @@ def table(document: Mapping[str, Any]) -> str:
 def markdown(document: Mapping[str, Any]) -> str:
     """Fit for a job summary: a heading with the verdict, a table of the domains, then what was compared."""
     rows = _rows(document)
-    parts = [f"### Specwatch gate: {document['verdict']}", f"`{document['reason']}`: {_plain(document['text'])}"]
+    parts = [f"### Specwatch gate: {verdict_word(document['verdict'])}"]
+    parts += [f"`{document['reason']}`: {_plain(document['text'])}"]
     parts += [markdown_text(rows, _columns(document, said_above=False))] if rows else []
     parts += ["\n".join(f"- {label}: {_plain(text)}" for label, text in _facts(document))]
     return "\n\n".join(parts)
@@ -100,14 +106,16 @@ def _facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         document["against"]
     ]
     of_route = f" of {document['route']}" if document["route"] and document["against"] != "url" else ""
-    level = f"{allowed['interval_level']:.1%}"
+    metric, level = allowed["metric"].replace("_", " "), f"{allowed['interval_level'] * 100:g} %"
     valid = f"{document['prompts_valid']} of {count(document['prompts_total'], 'prompt')}"
+    measured = f"{valid} in {_seconds(document):.0f} s" if document["prompts_total"] else "nothing"
+    replica = document["reference"]["replica"]
     found = [
         ("candidate", document["candidate"]["replica"]),
-        ("reference", f"{document['reference']['replica'] or ''} ({against}{of_route})".strip()),
+        ("reference", f"{replica} ({against}{of_route})" if replica else f"{against}{of_route}"),
         ("differ in", document["difference"]),
-        ("allowed", f"-{allowed['max_drop'] * 100:g}% of {allowed['metric']}, told by {level} intervals"),
-        ("measured", f"{valid} in {_seconds(document):.0f} s, judge version {document['judge_version']}"),
+        ("allowed", f"-{allowed['max_drop'] * 100:g}% of {metric}, told by {level} intervals"),
+        ("measured", f"{measured}, judge version {document['judge_version']}"),
     ]
     found += _twin_facts(document["twin"], allowed) if document["twin"] else []
     found += [("warning", warning) for warning in document["warnings"]]
@@ -132,7 +140,7 @@ def waived(document: Mapping[str, Any], waiver: Mapping[str, Any]) -> str:
     if waiver["gate"] == document.get("id"):
         return f"this gate is waived {until}; its verdict stands"
     before = waiver["waived"]
-    return f"gate {waiver['gate']} ({before['verdict']}, {before['reason']}) is waived {until}"
+    return f"gate {waiver['gate']} ({verdict_word(before['verdict'])}, {before['reason']}) is waived {until}"
 
 
 def _rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -160,7 +168,7 @@ def _columns(document: Mapping[str, Any], *, said_above: bool = True) -> list[Co
 
     return [
         Column("domain", lambda row: row["domain"]),
-        Column("verdict", lambda row: row["verdict"]),
+        Column("verdict", lambda row: verdict_word(row["verdict"])),
         Column("reason", lambda row: row["reason"]),
         Column("change", lambda row: change(row["change"]), right=True),
         Column("interval", interval, right=True),

@@ -231,7 +231,8 @@ def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str]
     parts = [f"{domain['severity']} by {domain['rule']}"]
     if worst := domain.get("worst"):
         value, before = (figure(worst["metric"], worst[key]) for key in ("value", "baseline_value"))
-        run_ids = f" (runs {', '.join(map(str, worst['run_ids']))})" if worst["run_ids"] else ""
+        runs = "run" if len(worst["run_ids"]) == 1 else "runs"
+        run_ids = f" ({runs} {', '.join(map(str, worst['run_ids']))})" if worst["run_ids"] else ""
         by = by_source(worst.get("source"))
         parts.append(f"at worst {change(worst['change'])}, {value} of {before}{by}{run_ids}")
     again = f", again {time_text(rejoined)} after it had left" if rejoined else ""

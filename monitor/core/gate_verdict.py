@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from monitor.core.promotion import Promotion
     from monitor.core.records import Identity
 
-EQUAL = "the identities are equal as far as the servers show; overwritten weights would not show"
+EQUAL = "nothing that the servers show; overwritten weights would not show"
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,9 @@ class GateVerdict:
         if not parts:
             return GateReason.RUN_INVALID, "no domain was measured"
         allowed = f"{self.thresholds.max_drop * 100:g}% of {self._metric}"
-        passed = f"none of {count(len(self.domains), 'domain')} has lost {allowed}"
+        names = [one.domain for one in self.domains]
+        passed = f"{names[0]} has not lost" if len(names) == 1 else f"none of {len(names)} domains has lost"
+        passed += f" {allowed}"
         return _severest(parts, passed)
 
     @property
@@ -230,8 +232,10 @@ class GateVerdict:
 
     def _difference(self) -> str:
         """In words."""
-        if self.candidate.identity is None or self.reference.identity is None:
-            return "unknown: one side was not seen"
+        sides = {"candidate": self.candidate.identity, "reference": self.reference.identity}
+        unseen = [side for side, identity in sides.items() if identity is None]
+        if unseen:
+            return f"unknown: {' and '.join(unseen)} {'was' if len(unseen) == 1 else 'were'} not seen"
         return ", ".join(f"{name} {a} → {b}" for name, (a, b) in self.identity_changes.items()) or EQUAL
 
 
@@ -248,7 +252,7 @@ def look_text(look: Look, max_drop: float) -> str:
     """The change with its interval, beside what is allowed."""
     low, high = map(change, look.change_interval)
     return (
-        f"{change(look.change)} ({LEVEL:.1%} interval {low} to {high}) after {count(look.pairs, 'pair')} over "
+        f"{change(look.change)} ({LEVEL * 100:g} % interval {low} to {high}) after {count(look.pairs, 'pair')} over "
         f"{count(look.prompts, 'prompt')}, {change(-max_drop)} allowed"
     )
 

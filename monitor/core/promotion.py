@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from monitor.core.records import Identity
 
-NOTHING_YET = "nothing is promoted: only a gate that passed and is kept promotes"
+NOTHING_YET = "nothing: only a gate that passed and is kept promotes"
 MODEL_FIELDS = ("root", "target", "model")
 """What names the model of an identity, best first: the name that it is served by is the candidate's own."""
 

@@ -37,6 +37,8 @@ CROWDED_RATIO = 0.5
 """Tokens for others, by our own, from which a run of source `counters` is refused whole."""
 LATE_SECONDS = 0.1
 """Our own delay from which a run warns about its times: several steps of a fast server."""
+LATE = f"this machine was late by more than {LATE_SECONDS * 1000:.0f} ms: times include its own delay"
+"""Without the size of it, so that several runs say it once."""
 
 
 @dataclass(frozen=True)
@@ -207,8 +209,8 @@ class Outcome:
             found.append(f"counts are those of the whole server, around one prompt at a time; {self.advice}")
         if learns_from_replay(identity.engine, identity.method):
             found.append(_about_learning(identity.method or ""))
-        if (late := max(attempt.loop_lag_seconds for attempt in attempts)) > LATE_SECONDS:
-            found.append(f"this machine was late by up to {late * 1000:.0f} ms: times include its own delay")
+        if max(attempt.loop_lag_seconds for attempt in attempts) > LATE_SECONDS:
+            found.append(LATE)
         return tuple(found)
 
     def _about_streams(self, attempts: Sequence[Attempt], reading: Reading, merged: int) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from monitor.core.sweep import Point, Sweep, point
 from monitor.engines.failures import GONE
 from monitor.errors import TargetError
-from monitor.probing.outcome import LATE_SECONDS
+from monitor.probing.outcome import LATE, LATE_SECONDS
 from monitor.probing.replay import StandAside, replay
 from monitor.prompts.sets import PromptSet, content_hash
 
@@ -212,5 +212,5 @@ def _warnings(run: Run) -> list[str]:
         found.append(f"{run.replica}: requests were preempted for lack of KV cache")
     late = max((sample.loop_lag_seconds for sample in run.samples), default=0.0)
     if late > LATE_SECONDS:
-        found.append(f"this machine was late by more than {LATE_SECONDS * 1000:.0f} ms: times include its own delay")
+        found.append(LATE)
     return found

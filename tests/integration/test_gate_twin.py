@@ -359,5 +359,5 @@ class TestOfARoute:
         await working
         assert (beside.gate(1)["verdict"], beside.gate(1)["text"][:40]) == (
             "pass",
-            "none of 1 domain has lost 10% of accepta",
+            "math has not lost 10% of acceptance leng",
         )

@@ -67,7 +67,8 @@ def test_a_timeline_shows_every_message_as_it_was_sent_what_became_of_it_and_wha
     ]
     worst = {"metric": "acceptance_length", "change": -0.2, "value": 1.92, "baseline_value": 2.4, "run_ids": [31, 33]}
     broken = {"rule": "drop", "severity": "page", "joined_at": "10:11", "left_at": "12:16", "worst": worst}
-    again = {"rule": "slip", "severity": "warning", "joined_at": "10:15", "rejoined_at": "12:02", "left_at": None}
+    once = {**worst, "run_ids": [40], "source": "request"}
+    again = {"rule": "slip", "severity": "warning", "joined_at": "10:15", "rejoined_at": "12:02", "worst": once}
     incident = {
         "domains": {"math": {"rule": "slip", "severity": "warning", "well_runs": 0}, "coding": broken, "sql": again},
         "events": [
@@ -100,7 +101,8 @@ def test_a_timeline_shows_every_message_as_it_was_sent_what_became_of_it_and_wha
     assert timeline(incident, lambda time: f"{time} UTC") == (
         "  coding: page by drop; at worst -20.0%, 1.92 of 2.40 (runs 31, 33); joined 10:11 UTC; left 12:16 UTC\n"
         "  math: warning by slip; still broken\n"
-        "  sql: warning by slip; joined 10:15 UTC, again 12:02 UTC after it had left; still broken\n"
+        "  sql: warning by slip; at worst -20.0%, 1.92 of 2.40 by request (run 40); "
+        "joined 10:15 UTC, again 12:02 UTC after it had left; still broken\n"
         "  silence 3 of route chat-prod, label team=chat, until 14:00 UTC, by ann: rollout\n"
         "\n10:11 UTC  opened\nPAGE …\n  evidence …\n"
         "  told       console: pending, 1 attempt: alerts:9000: HTTP 500; next at 10:13 UTC\n"

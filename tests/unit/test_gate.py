@@ -114,7 +114,7 @@ def test_domains_that_are_each_undecided_fail_when_their_mix_is_decided() -> Non
     assert found.domains[0].look is not None
     assert found.domains[0].look.reason(0.10) is GateReason.UNDECIDED
     assert found.ending[0] is GateReason.REGRESSION
-    assert found.ending[1].startswith("mix of the domains: -12.0% (97.5% interval -13.")
+    assert found.ending[1].startswith("mix of the domains: -12.0% (97.5 % interval -13.")
 
 
 def test_a_refusal_is_the_verdict_of_the_whole() -> None:
@@ -129,7 +129,7 @@ def test_the_difference_of_the_identities_is_told_in_words() -> None:
     assert verdict(candidate=GateSide("http://b:8000", other)).as_dict()["difference"] == (
         "version 0.29.1 → 0.30.0, drafter org/drafter → org/other"
     )
-    assert "equal as far as the servers show" in verdict().as_dict()["difference"]
+    assert "nothing that the servers show; " in verdict().as_dict()["difference"]
     assert verdict(candidate=GateSide("http://b:8000", None)).as_dict()["difference"].startswith("unknown")
 
 

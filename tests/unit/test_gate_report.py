@@ -39,7 +39,10 @@ SCHEMA: Mapping[str | None, tuple[set[str], set[str], tuple[str, ...]]] = {
 
 
 def verdict_of(
-    *reasons: GateReason, refusal: tuple[GateReason, str] | None = None, max_drop: float = 0.1
+    *reasons: GateReason,
+    refusal: tuple[GateReason, str] | None = None,
+    max_drop: float = 0.1,
+    seen: tuple[Identity | None, Identity | None] = (Identity(version=NASTY), Identity(version="1")),
 ) -> dict[str, Any]:
     look = Look(2, 24, -0.01, 0.01, 0.03)
     domains = tuple(
@@ -49,8 +52,8 @@ def verdict_of(
     return GateVerdict(
         route="chat-prod",
         against="production",
-        candidate=GateSide("http://candidate:8000", Identity(version=NASTY)),
-        reference=GateSide("http://vllm-0:8000", Identity(version="1")),
+        candidate=GateSide("http://candidate:8000", seen[0]),
+        reference=GateSide("http://vllm-0:8000", seen[1]),
         thresholds=GateThresholds("acceptance_length", max_drop, 12, 900.0, {one.domain: 1.0 for one in domains}),
         concurrency=4,
         sampling={},
@@ -74,9 +77,49 @@ def check(element: ElementTree.Element) -> None:
 
 def test_what_was_allowed_is_told_as_it_was_asked_and_not_rounded() -> None:
     document = verdict_of(GateReason.NO_REGRESSION, max_drop=0.025)
-    assert document["text"] == "none of 1 domain has lost 2.5% of acceptance length"
-    assert "-2.5% of acceptance_length" in report(document, "table")
-    assert "-7% of acceptance_length" in report(verdict_of(GateReason.REGRESSION, max_drop=0.07), "table")
+    assert document["text"] == "domain-0 has not lost 2.5% of acceptance length"
+    assert "  allowed   -2.5% of acceptance length, told by 97.5 % intervals\n" in report(document, "table")
+    assert "-7% of acceptance length" in report(verdict_of(GateReason.REGRESSION, max_drop=0.07), "table")
+
+
+def test_a_gate_that_measured_nothing_says_so_in_words() -> None:
+    document = verdict_of(refusal=(GateReason.SAME_SERVER, "both are one"))
+    told = {"candidate": {"replica": "http://a:8000", "identity": None}, "difference": "unknown: …", "warnings": []}
+    assert report(document | told, "table") == (
+        "NOT MEASURABLE (same_server): both are one\n"
+        "  candidate http://a:8000\n"
+        "  reference http://vllm-0:8000 (production of chat-prod)\n"
+        "  differ in unknown: …\n"
+        "  allowed   -10% of acceptance length, told by 97.5 % intervals\n"
+        "  measured  nothing, judge version 1"
+    )
+    assert report(document, "markdown").startswith(
+        "### Specwatch gate: not measurable\n\n`same_server`: both are one\n"
+    )
+
+
+def test_a_baseline_as_reference_has_no_address() -> None:
+    document = verdict_of(GateReason.NO_REGRESSION)
+    document |= {"against": "baseline", "reference": {"replica": None, "identity": None}}
+    assert "\n- reference: the approved baseline of chat-prod\n" in report(document, "markdown")
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference", "told"),
+    [
+        (
+            Identity(version="1"),
+            Identity(version="1"),
+            "nothing that the servers show; overwritten weights would not show",
+        ),
+        (Identity(version="2"), Identity(version="1"), "version 1 → 2"),
+        (None, Identity(version="1"), "unknown: candidate was not seen"),
+        (None, None, "unknown: candidate and reference were not seen"),
+    ],
+)
+def test_what_differs_is_told_in_words(candidate: Identity | None, reference: Identity | None, told: str) -> None:
+    found = verdict_of(GateReason.NO_REGRESSION, seen=(candidate, reference))
+    assert found["difference"] == told
 
 
 @pytest.mark.parametrize("reason", GateReason)

@@ -149,7 +149,7 @@ class TestWarnings:
     def test_a_late_machine_is_blamed_for_its_times(self):
         late = attempt()
         late.loop_lag_seconds = 0.25
-        assert OUTCOME.warnings([late]) == ("this machine was late by up to 250 ms: times include its own delay",)
+        assert OUTCOME.warnings([late]) == ("this machine was late by more than 100 ms: times include its own delay",)
 
     def test_suffix_decoding_learns_from_the_probe(self):
         outcome = replace(OUTCOME, observed=Identity(method="suffix"))
