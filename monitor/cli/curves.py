@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.output import RECORD_ID, Column, emit, format_option, local_time
+from monitor.cli.output import RECORD_ID, Column, emit, format_option, time_column
 from monitor.core.format import NOTHING, figure, interval_plot, ratio_text
 from monitor.errors import UsageError
 
@@ -44,11 +44,11 @@ def sweeps(context: Context, sweep_id: int | None, route: str | None, limit: int
 
 LIST_COLUMNS = [
     Column("sweep", lambda row: str(row["id"]), right=True),
-    Column("finished", lambda row: local_time(row["finished_at"]), whole=True),
-    Column("route", lambda row: row["route"] or NOTHING),
+    time_column("finished", "finished_at"),
+    Column("route", lambda row: row["route"] or NOTHING, if_any=True),
     Column("model", lambda row: row["model"] or NOTHING),
     Column("speculative", lambda row: row["label"]),
-    Column("result", lambda row: crossover_text(row)),
+    Column("result", lambda row: crossover_text(row), under=True),
 ]
 
 
@@ -92,7 +92,8 @@ def crossover_text(document: Mapping[str, Any]) -> str:
     found, points = document["crossover"], document["points"]
     measured = [point["concurrency"] for point in points if point["speedup"] is not None]
     if not measured:
-        return "crossover: unknown, no point is valid"
+        reasons = dict.fromkeys(point["invalid_reason"] for point in points)
+        return f"nothing was measured: no point is valid ({', '.join(reasons)})"
     span = f"{measured[0]} to {measured[-1]}"
     low = "below" if found["low"] is None else f"{found['low']:.0f}"
     high = f"above {measured[-1]}" if found["high"] is None else f"{found['high']:.0f}"

@@ -36,9 +36,9 @@ class Progress:
         if self._bar is not None and self._task is not None:
             self._bar.advance(self._task)
 
-    def point_done(self, concurrency: int) -> None:
+    def point_done(self, concurrency: int, measured: bool) -> None:
         """Of a sweep."""
-        self.part_done(f"concurrency {concurrency}")
+        self.part_done(f"concurrency {concurrency}", measured=measured)
 
     def part_done(self, part: str, *, measured: bool = True) -> None:
         if self._bar is None:

@@ -199,16 +199,19 @@ def _save(context: Context, found: Sequence[Sweep], route: str | None) -> None:
         migrate.upgrade(database)
         with database.transaction() as connection:
             ids = [store_sweep(connection, one, route) for one in found]
-    for sweep_id in ids:
-        click.echo(f"saved as sweep {sweep_id}; see 'specwatch sweeps {sweep_id}'", err=True)
+    for one, sweep_id in zip(found, ids, strict=True):
+        kept = "saved" if one.measured else f"nothing was measured of {one.label}, and why not is kept"
+        click.echo(f"{kept} as sweep {sweep_id}; see 'specwatch sweeps {sweep_id}'", err=True)
 
 
 def _show(found: Sequence[Sweep], format_: str) -> None:
-    """Prints the curves. Raises TargetError when no point of any is valid."""
+    """Prints the curves. Raises TargetError when one of them has no valid point."""
     from monitor.errors import TargetError
 
-    documents = [one.as_dict() for one in found]
-    show_sweeps(documents, format_)
-    if all(point["speedup"] is None for document in documents for point in document["points"]):
-        first = documents[0]["points"][0]
-        raise TargetError(first["invalid_reason"], f"no point could be measured: {first['invalid_detail']}")
+    show_sweeps([one.as_dict() for one in found], format_)
+    for one in found:
+        if not one.measured:
+            first = one.points[0]
+            raise TargetError(
+                first.invalid_reason or "", f"no point of {one.label} could be measured: {first.invalid_detail}"
+            )

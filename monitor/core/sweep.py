@@ -276,6 +276,11 @@ class Sweep:
     finished_at: str
     points: tuple[Point, ...]
 
+    @property
+    def measured(self) -> bool:
+        """Whether any point is valid."""
+        return any(point.speedup is not None for point in self.points)
+
     def as_dict(self) -> dict[str, Any]:
         """The one JSON shape of a sweep (docs/json.md)."""
         return {

@@ -121,6 +121,10 @@ class Measured:
             raise TargetError(run.invalid_reason or "", f"{self.contender.label}: {run.invalid_detail}")
         self.passes.setdefault(concurrency, []).append(run)
 
+    def gave_at(self, concurrency: int) -> bool:
+        """Whether any of its samples there is valid."""
+        return any(sample.valid for run in self.passes[concurrency] for sample in run.samples)
+
     def identity(self) -> Identity:
         """Of the first pass. Raises ValueError before there is one."""
         return next(run.identity for runs in self.passes.values() for run in runs)
@@ -137,11 +141,11 @@ async def interleaved(
     plan: Plan,
     contenders: Sequence[Contender],
     on_sample: Callable[[object], None] | None = None,
-    on_point: Callable[[int], None] | None = None,
+    on_point: Callable[[int, bool], None] | None = None,
 ) -> list[Measured]:
     """Measures all contenders side by side: at each concurrency, pass by pass, each time another one first.
 
-    `on_point` is told of each concurrency that is done.
+    `on_point` is told of each concurrency that is done, and whether every contender gave anything valid there.
     """
     found = [Measured(contender) for contender in contenders]
     for concurrency in plan.concurrencies:
@@ -150,7 +154,7 @@ async def interleaved(
             for measured in found[turn:] + found[:turn]:
                 await measured.measure(engine, plan, concurrency, on_sample)
         if on_point is not None:
-            on_point(concurrency)
+            on_point(concurrency, all(measured.gave_at(concurrency) for measured in found))
     return found
 
 
@@ -159,7 +163,7 @@ async def alone(
     plan: Plan,
     contender: Contender,
     on_sample: Callable[[object], None] | None = None,
-    on_point: Callable[[int], None] | None = None,
+    on_point: Callable[[int, bool], None] | None = None,
 ) -> Measured:
     """Measures one contender at every concurrency, for servers that cannot run at the same time."""
     (found,) = await interleaved(engine, plan, [contender], on_sample, on_point)

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 
@@ -198,6 +199,37 @@ def test_a_route_is_swept_against_its_plain_twin_and_kept(plain, speculative, tm
     assert "crossover: " in shown.stdout
     unknown = CliRunner().invoke(cli, ["sweeps", "999999"], env=environment)
     assert isinstance(unknown.exception, UsageError)
+
+
+def test_a_sweep_without_a_valid_point_says_that_nothing_was_measured_and_is_kept_as_that(plain, database):
+    environment = {"DATABASE_URL": database.url.render_as_string(hide_password=False)}
+    with SimulatedServer(behaviour=BATCHES_COST).run_in_thread() as failing, httpx.Client() as client:
+        client.post(f"{failing}/_sim", json={"fault": {"kind": "abort", "times": 100_000}}).raise_for_status()
+        made = sweep("--plain", plain, "--speculative", failing, "--save", "--concurrency", "1", *QUICK, **environment)
+    assert isinstance(made.exception, TargetError)
+    assert (made.exception.exit_code, made.exception.reason) == (13, "aborted")
+    why = "0 of 24 prompts valid on the speculative server"
+    assert str(made.exception) == f"no point of {failing} could be measured: {why}"
+    assert "concurrency 1 cannot be measured: " in made.stderr
+    kept = f"nothing was measured of {failing}, and why not is kept as sweep 1; see 'specwatch sweeps 1'\n"
+    assert kept in made.stderr
+    told = "nothing was measured: no point is valid (aborted)"
+    assert f"\n{told}\n" in made.stdout
+    listed = CliRunner().invoke(cli, ["sweeps"], env=environment).stdout
+    assert told in listed
+    assert max(map(len, listed.splitlines())) <= 100
+
+
+def test_one_of_several_servers_without_a_valid_point_is_named_and_the_curves_of_the_others_are_shown(
+    plain, speculative
+):
+    with SimulatedServer(behaviour=BATCHES_COST).run_in_thread() as failing, httpx.Client() as client:
+        client.post(f"{failing}/_sim", json={"fault": {"kind": "abort", "times": 100_000}}).raise_for_status()
+        servers = ("--plain", plain, "--speculative", speculative, "--speculative", failing)
+        made = sweep(*servers, "--concurrency", "1", *QUICK)
+    assert isinstance(made.exception, TargetError)
+    assert str(made.exception).startswith(f"no point of {failing} could be measured: ")
+    assert "crossover: none in range" in made.stdout
 
 
 def test_a_route_without_a_plain_twin_is_told_so(tmp_path):

@@ -3,18 +3,18 @@ from __future__ import annotations
 from monitor.cli.progress import Progress
 
 
-def test_where_no_terminal_is_each_point_that_is_done_is_a_line_with_the_time_left(capsys):
+def test_where_no_terminal_is_each_point_that_is_done_is_a_line_with_whether_it_is_measured_and_the_time_left(capsys):
     now = iter([0.0, 30.0, 400.0])
     progress = Progress(40, "requests", monotonic=lambda: next(now))
     for concurrency, requests in ((1, 10), (16, 30)):
         for _ in range(requests):
             progress.sample_done(None)
-        progress.point_done(concurrency)
+        progress.point_done(concurrency, concurrency == 1)
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [
         "concurrency 1 is measured: 10 of 40 requests in 30s, at most about 1m30s left",
-        "concurrency 16 is measured: 40 of 40 requests in 7m",
+        "concurrency 16 cannot be measured: 40 of 40 requests in 7m",
     ]
 
 
