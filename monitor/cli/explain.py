@@ -125,7 +125,7 @@ def _print(document: Mapping[str, Any], *, prompts: bool) -> None:
     _line("baseline", _baseline(document["baseline"]))
     _line("identity", _identity(document["identity"], run["id"]))
     _line("changed", _changes(document))
-    _line("recomputed", _recomputed(document["recomputed"]))
+    _line("checked", _recomputed(document["recomputed"]))
     for text in cause_texts(document):
         _line("cause", text)
     if document["organic"]:
@@ -204,9 +204,9 @@ def _recomputed(recomputed: Mapping[str, Any]) -> str:
         case None:
             return f"not recomputed: {recomputed['why']}"
         case True:
-            return "same verdict"
+            return "recomputed from the samples: the same verdict"
         case _:
-            return f"ANOTHER verdict, {recomputed['outcome']}: {recomputed['why']}"
+            return f"recomputed from the samples: ANOTHER verdict, {recomputed['outcome']}: {recomputed['why']}"
 
 
 def _traffic(organic: Mapping[str, Any]) -> str:

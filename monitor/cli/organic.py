@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.output import Column, emit, local_time
+from monitor.cli.output import Column, emit, time_column
 from monitor.core.format import NOTHING, figure
 from monitor.errors import UsageError
 
@@ -38,15 +38,15 @@ def show_organic(
             raise UsageError(f"nothing was read of route {route}; {listed}")
         rows = organic_history(connection, route, since=since, until=until, group_by=grouping, zone=zone)
     columns = [
-        Column("from", lambda row: local_time(row["first_at"]), whole=True),
+        time_column("from", "first_at"),
         Column("replica", lambda row: row["replicas"][0] if len(row["replicas"]) == 1 else f"{len(row['replicas'])}"),
         Column("AL", lambda row: figure("acceptance_length", row["acceptance_length"]), right=True),
         Column("AR", lambda row: figure("acceptance_rate", row["acceptance_rate"]), right=True),
-        Column("tokens", lambda row: str(row["generated_tokens"]), right=True),
+        Column("tokens", lambda row: f"{row['generated_tokens']:,}", right=True),
         Column("running", lambda row: _number(row["running_mean"]), right=True),
         Column("waiting", lambda row: _number(row["waiting_max"]), right=True),
         Column("reads", lambda row: f"{row['reads']}/{row['reads'] + row['failures']}", right=True),
-        Column("source", lambda row: row["source"]),
+        Column("source", lambda row: row["source"], once=True),
     ]
     emit(rows, columns, format_, f"no readings of route {route} in this window")
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.history import require_route
-from monitor.cli.output import RECORD_ID, Column, emit, format_option, local_time, time_column
+from monitor.cli.output import (
+    RECORD_ID,
+    Column,
+    emit,
+    format_option,
+    local_time,
+    short_time,
+    time_column,
+    with_zone,
+)
 from monitor.cli.parameters import by_option, words
 from monitor.core.format import NOTHING, silenced
 
@@ -144,10 +153,10 @@ def _columns() -> list[Column]:
 
     def told(row: Any) -> str:
         if row["end_told_at"]:
-            return f"told {local_time(row['end_told_at'])}"
+            return f"told {short_time(row['end_told_at'])}"
         if row["notice_at"] and datetime.fromisoformat(row["notice_at"]) <= datetime.now(UTC):
             return "now" if row["incidents"] else "not yet: nothing fires"
-        return local_time(row["notice_at"]) if row["notice_at"] else NOTHING
+        return short_time(row["notice_at"]) if row["notice_at"] else NOTHING
 
     return [
         Column("id", lambda row: NOTHING if row["id"] is None else str(row["id"]), right=True),
@@ -158,5 +167,5 @@ def _columns() -> list[Column]:
         time_column("from", "created_at"),
         time_column("until", "ends_at"),
         Column("still firing", lambda row: ", ".join(map(str, row["incidents"])) or NOTHING, if_any=True),
-        Column("end told ahead", told, if_any=True),
+        Column(with_zone("end told ahead"), told, if_any=True),
     ]

@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from monitor.config.routes import Route
 
 BELOW = """\
-Ratios are plain over speculative, with the 95 % interval; above 1 speculation wins, per token after the first, for the
-first token, in all. With fewer tokens per step than 'break-even' it loses. 'same output': of the replica and its twin;
-'twin's own': of the twin asked again. 'modelled' is tokens per step over the break-even of a saved sweep."""
+Ratios are plain over speculative, with the 95 % interval; above 1 speculation wins,
+per token after the first, for the first token, in all. With fewer tokens per step
+than 'break-even' it loses. 'same output': of the replica and its twin; 'twin's own':
+of the twin asked again. 'modelled' is tokens per step over the break-even of a saved
+sweep."""
 BELOW_PARTS = "Times are plain→speculative. The ratio of whole answers is by token of the answer."
 BELOW_VERDICTS = "What the rules on speedup said of these measurements; three that trip in a row open an incident."
 BELOW_COSTS = """\
-What a million tokens cost, plain→speculative: at the tokens per second measured of either server at this concurrency,
-with gpus and gpu_price_per_hour of routes.yaml. At another load it is another: see 'specwatch advise'."""
+What a million tokens cost, plain→speculative: at the tokens per second measured of
+either server at this concurrency, with gpus and gpu_price_per_hour of routes.yaml. At
+another load it is another: see 'specwatch advise'."""
 PARTS = (
     ("token after the first", "speedup", "decode_seconds_per_token"),
     ("first token", "ttft_speedup", "ttft_seconds"),
@@ -79,7 +82,7 @@ def _priced(row: dict[str, Any], routes: Mapping[str, Route]) -> dict[str, Any]:
 
 def _columns() -> list[Column]:
     return [
-        Column("route", lambda row: row["route"]),
+        Column("route", lambda row: row["route"], once=True),
         Column("domain", lambda row: row["domain"]),
         Column("speedup", lambda row: ratio_text(row["speedup"]), right=True),
         Column("TTFT", lambda row: _ratio(row["ttft_speedup"]), right=True),
@@ -88,7 +91,7 @@ def _columns() -> list[Column]:
         Column("same output", lambda row: _same(row, "replica_and_twin"), right=True),
         Column("twin's own", lambda row: _same(row, "twin_and_itself"), right=True),
         time_column("measured", "finished_at"),
-        Column("basis", lambda row: row["invalid_reason"] or row["basis"]),
+        Column("basis", lambda row: row["invalid_reason"] or row["basis"], once=True),
     ]
 
 
@@ -137,7 +140,7 @@ def _part_columns() -> list[Column]:
         Column("p50", change("p50"), right=True),
         Column("p95", change("p95"), right=True),
         time_column("measured", "finished_at"),
-        Column("basis", lambda row: row["invalid_reason"] or row["basis"]),
+        Column("basis", lambda row: row["invalid_reason"] or row["basis"], once=True),
     ]
 
 

@@ -111,8 +111,8 @@ def spread(runs: Sequence[StretchRun]) -> Spread | str:
     freedom = sum(one.freedom for one in found)
     if count < LEAST_RUNS or freedom <= 0:
         return (
-            f"{count} of {len(runs)} scheduled valid runs lie in stretches of {LEAST_STRETCH} or more between two "
-            f"bumps; {LEAST_RUNS} are needed"
+            f"{count} of {len(runs)} scheduled valid runs outside incidents lie in stretches of {LEAST_STRETCH} or "
+            f"more between two bumps; {LEAST_RUNS} are needed"
         )
     prompt_variance = sum(one.rest for one in found) / freedom
     prompts = round(median(number for one in found for number in one.prompts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -83,7 +84,7 @@ def build_app(
         if "application/json" in request.headers.get("accept", ""):
             return JSONResponse(found)
         head = f"incident {number} of {found['route']}: {found['state']}, {found['severity']}\n"
-        return PlainTextResponse(f"{head}{timeline(found, str)}\n")
+        return PlainTextResponse(f"{head}{timeline(found, _utc)}\n")
 
     async def runbook_page(_: Request) -> Response:
         return PlainTextResponse(runbook())
@@ -105,6 +106,11 @@ def build_app(
             *api,
         ]
     )
+
+
+def _utc(value: str) -> str:
+    """An ISO time to the second: a page does not know where its reader is."""
+    return datetime.fromisoformat(value).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def _incident(database: Database, number: int) -> dict[str, Any] | None:

@@ -67,7 +67,7 @@ def test_a_confirmed_drop_is_explained_with_its_numbers_and_comes_out_the_same(s
     assert text.startswith(f"verdict {found['verdict']['id']} of chat-prod · coding: confirmed")
     assert "a run trips at -11.0% where p is under 0.005, and is well above -7.0%; judge version 1" in text
     assert "1.92 by request, -20.0% from 2.40 (95 % interval" in text
-    assert "recomputed same verdict" in text
+    assert "checked recomputed from the samples: the same verdict" in text
     assert "cause drafter (moderate evidence): outputs unchanged (24/24): points at the drafter or its cache;" in text
 
 
@@ -186,7 +186,7 @@ def test_without_a_baseline_an_invalid_verdict_is_explained_too(database: Databa
     text = told(story, "--run", str(story.run().run_id))
     assert "because no approved baseline" in text
     assert "baseline none" in text
-    assert "recomputed same verdict" in text
+    assert "checked recomputed from the samples: the same verdict" in text
 
 
 def test_what_changed_of_the_identity_is_told_in_words(story: Story) -> None:

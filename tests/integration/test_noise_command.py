@@ -91,7 +91,7 @@ def test_a_routes_own_noise_is_measured_and_judged(environment: dict[str, str], 
     assert coding["detection"][2]["paged_at_first"] > 0.99
     assert (math_domain["spread"], math_domain["detection"]) == (None, None)
     assert math_domain["missing"] == (
-        "7 of 7 scheduled valid runs lie in stretches of 5 or more between two bumps; 20 are needed"
+        "7 of 7 scheduled valid runs outside incidents lie in stretches of 5 or more between two bumps; 20 are needed"
     )
     assert (coding["lasting"], math_domain["leak_detection"]) == (0.0, None)
     assert [row["loss"] for row in coding["leak_detection"]] == [0.03, 0.05, 0.08]
@@ -126,8 +126,8 @@ def test_too_little_history_is_said_and_nothing_guessed(environment: dict[str, s
     refused = noise(environment)
     assert isinstance(refused.exception, UsageError)
     assert str(refused.exception) == (
-        f"the noise of route {ROUTE} cannot be measured yet: coding: 19 of 19 scheduled valid runs lie in stretches of "
-        "5 or more between two bumps; 20 are needed; math: no valid scheduled run"
+        f"the noise of route {ROUTE} cannot be measured yet: coding: 19 of 19 scheduled valid runs "
+        "outside incidents lie in stretches of 5 or more between two bumps; 20 are needed; math: no valid scheduled run"
     )
 
 

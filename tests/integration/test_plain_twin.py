@@ -299,7 +299,8 @@ async def test_the_command_and_the_metrics_page_show_it(database: Database, repl
     assert json.loads(run("--format", "json").stdout) == [{**found, "cost_per_million_tokens": None, "verdicts": []}]
     table = run().stdout
     assert "per million" not in table
-    assert re.search(r"chat-prod +coding +\d\.\d\d \[\d\.\d\d, \d\.\d\d\] .* 36/36 +24/24 .* measured", table)
+    assert re.search(r"^coding +\d\.\d\d \[\d\.\d\d, \d\.\d\d\] .* 36/36 +24/24 ", table, re.MULTILINE)
+    assert table.startswith("route chat-prod · basis measured\n")
     times = run("chat-prod").stdout
     assert re.search(r"token after the first +\d\.\d\d \[.*\] +\d+\.\d\d ms→\d+\.\d\d ms", times)
     assert "first token" in times
@@ -356,7 +357,8 @@ async def test_a_route_without_a_twin_has_the_speedup_that_a_saved_sweep_gives(
         aggregate("coding", run.samples).tokens_per_step / found["break_even_acceptance_length"]
     )
     shown = CliRunner().invoke(cli, ["--database-url", database.url.render_as_string(hide_password=False), "speedup"])
-    assert re.search(r"lone +coding +\d\.\d\d .* modelled", shown.stdout)
+    assert shown.stdout.startswith("route lone · basis modelled\n")
+    assert re.search(r"^coding +\d\.\d\d ", shown.stdout, re.MULTILINE)
 
 
 def test_the_newest_are_found_without_reading_all(database: Database) -> None:

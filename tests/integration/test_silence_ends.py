@@ -142,7 +142,7 @@ def test_the_list_shows_what_still_fires_and_when_its_end_is_told(database: Data
 def test_a_silence_whose_end_could_have_been_told_and_was_not_does_not_show_a_time_past(fires: bool, told: str) -> None:
     past = (datetime.now(UTC) - HOUR).isoformat()
     row = {"end_told_at": None, "notice_at": past, "incidents": [1] if fires else []}
-    [column] = [column for column in silence_columns() if column.heading == "end told ahead"]
+    [column] = [column for column in silence_columns() if column.heading.startswith("end told ahead")]
     assert column.text(row) == told
     assert column.text({**row, "end_told_at": past}).startswith("told ")
 

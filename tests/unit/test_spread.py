@@ -100,10 +100,12 @@ def test_a_prompt_that_is_missing_from_some_runs_does_no_harm() -> None:
 
 
 def test_too_little_history_is_said() -> None:
-    assert spread([]) == ("0 of 0 scheduled valid runs lie in stretches of 5 or more between two bumps; 20 are needed")
+    assert spread([]) == (
+        "0 of 0 scheduled valid runs outside incidents lie in stretches of 5 or more between two bumps; 20 are needed"
+    )
     short = [run for n in range(10) for run in runs_of(shocks(4, 0.02), stretch=n)]
     assert spread([*short, *runs_of(shocks(19, 0.02))]) == (
-        "19 of 59 scheduled valid runs lie in stretches of 5 or more between two bumps; 20 are needed"
+        "19 of 59 scheduled valid runs outside incidents lie in stretches of 5 or more between two bumps; 20 are needed"
     )
 
 
