@@ -359,7 +359,7 @@ def test_a_tool_that_counts_the_bonus_token_otherwise_is_told_from_drift(databas
     """The same step of 1.0 where somebody else's counts, without the bonus token, came to be compared: stored runs."""
     story = Story(database)
     story.baseline(2.8, identity=replace(IDENTITY, version="0.9.0"))
-    other = {"identity": replace(IDENTITY, version="0.8.5")}
+    other: dict[str, Any] = {"identity": replace(IDENTITY, version="0.8.5")}
     story.run(1.8, **other)
     story.confirm(1.8, **other)
     [(incident_id, _)] = story.confirm(1.8, **other).transitions
