@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SEVERITIES = {"page": "critical", "warning": "warning"}
+ACTIONS = {Transition.RESOLVED.value: "resolve", Transition.ACKNOWLEDGED.value: "acknowledge"}
+"""What is done to the alert at these transitions; every other adds to it, or opens it."""
 MAX_SUMMARY = 1024
 MAX_KEY = 255
 
@@ -21,14 +23,14 @@ MAX_KEY = 255
 def event_body(
     routing_key: str, incident_id: int, document: Mapping[str, Any], external_url: str | None
 ) -> dict[str, Any]:
-    """A trigger for an incident that opens or changes, a resolve for its end, all with one key.
+    """A trigger for an incident that opens or changes, an acknowledge for who looks after it, a resolve for its end,
+    all with one key.
 
     PagerDuty adds further triggers of a key to the alert that is open, so a repeat wakes nobody twice.
     """
-    resolved = document["transition"] == Transition.RESOLVED.value
     body = {
         "routing_key": routing_key,
-        "event_action": "resolve" if resolved else "trigger",
+        "event_action": ACTIONS.get(document["transition"], "trigger"),
         "dedup_key": dedup_key(incident_id, document),
         "payload": {
             "summary": document["summary"][:MAX_SUMMARY],

@@ -148,7 +148,7 @@ def _of_peers(answers: Sequence[Arrival | Failure]) -> Arrival | Failure:
 
 
 class PagerDutyReceiver(_PostingReceiver):
-    """Triggers and resolves one alert per incident; a bump is a change event."""
+    """Triggers, acknowledges and resolves one alert per incident; a bump is a change event."""
 
     settings: PagerDuty
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from monitor.config.receivers import Alertmanager
+from monitor.config.receivers import Alertmanager, PagerDuty
 from monitor.core.incidents import SEVERITIES
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ def receivers_for_bumps(alerting: Alerting, route: Route) -> set[str]:
 def takes_no_notes(alerting: Alerting) -> set[str]:
     """Names of the receivers for which there is only what fires or has ended."""
     return {receiver.name for receiver in alerting.receivers if isinstance(receiver.settings, Alertmanager)}
+
+
+def takes_acknowledgements(alerting: Alerting) -> set[str]:
+    """Names of the receivers that go on by themselves until somebody looks after what they were told."""
+    return {receiver.name for receiver in alerting.receivers if isinstance(receiver.settings, PagerDuty)}
 
 
 def heard(alerting: Alerting, routes: Iterable[Route]) -> dict[str, dict[str, list[str]]]:

@@ -79,7 +79,7 @@ def show(context: Context, incident_id: int, format_: str) -> None:
 @click.option("--note", callback=words, help="What you are doing about it.")
 @click.pass_obj
 def ack(context: Context, incident_id: int, by: str, note: str | None) -> None:
-    """Say that you look after an open incident: recorded and shown, nobody is told."""
+    """Say that you look after an open incident: recorded and shown; PagerDuty acknowledges its alert."""
     _record(context, incident_id, "acknowledged", by, note)
     click.echo(f"incident {incident_id} acknowledged by {by}")
 

@@ -80,7 +80,7 @@ class Alertmanager(StrictModel):
 
 
 class PagerDuty(StrictModel):
-    """Triggers and resolves an alert of PagerDuty, by its Events API version 2."""
+    """Triggers, acknowledges and resolves an alert of PagerDuty, by its Events API version 2."""
 
     routing_key: Secret = Field(
         examples=[{"env": "PAGERDUTY_KEY"}],

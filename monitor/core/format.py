@@ -201,6 +201,8 @@ def _event_lines(
     if event["deliveries"] and all(delivery["state"] == "gathered" for delivery in event["deliveries"]):
         return [f"{head}  {event['domain']}: told in the next message, together with others"]
     told = [f"  told       {_delivery(delivery, silences, time_text)}" for delivery in event["deliveries"]]
+    if "acknowledged_by" in event:
+        return [f"{head} by {event['acknowledged_by']}: passed on", *told]
     return [head, event["text"], *told]
 
 

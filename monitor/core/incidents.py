@@ -28,6 +28,8 @@ class Transition(enum.StrEnum):
     REOPENED = "reopened"
     UPDATED = "updated"
     REMINDER = "reminder"
+    ACKNOWLEDGED = "acknowledged"
+    """Somebody looks after it: of these alone, told only to receivers that can take it."""
     RESOLVED = "resolved"
 
 

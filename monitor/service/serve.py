@@ -19,7 +19,8 @@ from monitor.alerting.resender import Resender
 from monitor.alerting.sender import Sender
 from monitor.config.load import check_secrets
 from monitor.errors import StoreError
-from monitor.service import pruning, reminding, silence_ends, stale
+from monitor.service import acknowledging, pruning, reminding, silence_ends, stale
+from monitor.service.acknowledging import Acknowledging
 from monitor.service.budget import workers_for
 from monitor.service.bumps import announce
 from monitor.service.complaint import Complaint
@@ -118,6 +119,7 @@ class Service:
         self.resender = Resender(database, receivers, now, PeerWatch(config.alerting, config.routes))
         self.heartbeat = HeartbeatCaller(database, config, now)
         self.reminding = Reminding(database, config, now)
+        self.acknowledging = Acknowledging(database, config, now)
         self.silence_ends = SilenceEnds(database, config, now)
         prober = Prober(database, self.recorder, prompt_sets, on_recorded=self._recorded, now=now, replicas=replicas)
         concurrency = workers or workers_for(replicas.number())
@@ -179,6 +181,7 @@ class Service:
             "stale watch": (in_thread(self.stale.look), stale.LOOK_EVERY_SECONDS),
             "resender": (lambda _: self.resender.send_again(), RESEND_EVERY_SECONDS),
             "reminder": (in_thread(lambda _: self.reminding.remind()), reminding.LOOK_EVERY_SECONDS),
+            "acknowledgements": (in_thread(lambda _: self.acknowledging.tell()), acknowledging.LOOK_EVERY_SECONDS),
             "silences": (in_thread(lambda _: self.silence_ends.tell()), silence_ends.LOOK_EVERY_SECONDS),
             "pruning": (lambda _: self.pruning.look(), pruning.LOOK_EVERY_SECONDS),
             "bumps": (in_thread(lambda _: self._tell_overdue()), LOOK_FOR_OVERDUE_EVERY_SECONDS),

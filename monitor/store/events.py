@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
+from monitor.core.incidents import Transition
 from monitor.store.schema import (
     announcements,
     baseline_approvals,
@@ -72,7 +73,8 @@ def _transitions(connection: Connection, route: str, rows: Rows, *window: dateti
     statement = (
         select(incident_events)
         .join(incidents, incidents.c.id == incident_events.c.incident_id)
-        .where(incidents.c.route == route, *_between(incident_events.c.happened_at, window))
+        .where(incidents.c.route == route, incident_events.c.transition != Transition.ACKNOWLEDGED.value)
+        .where(*_between(incident_events.c.happened_at, window))
     )
     for moved in connection.execute(statement):
         verdict = moved.document["verdict"]  # None where the configuration moved it, not a run

@@ -73,7 +73,11 @@ def take_place(connection: Connection, gathered: Gathering, due_at: datetime) ->
 
 def _next_at(connection: Connection, incident_id: int, now: datetime, window: timedelta) -> datetime:
     told_at = func.coalesce(incident_events.c.due_at, incident_events.c.happened_at)
-    last = connection.execute(select(func.max(told_at)).where(incident_events.c.incident_id == incident_id)).scalar()
+    news = and_(
+        incident_events.c.incident_id == incident_id,
+        incident_events.c.transition != Transition.ACKNOWLEDGED.value,  # nobody was woken by it
+    )
+    last = connection.execute(select(func.max(told_at)).where(news)).scalar()
     return now if last is None else max(now, last + window)
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Row
 
 OPENINGS = (Transition.OPENED.value, Transition.REOPENED.value)
+NO_NEWS = (Transition.REMINDER.value, Transition.ACKNOWLEDGED.value)
+"""Transitions at which nothing happened to what is broken."""
 
 
 def add_event(
@@ -94,13 +96,13 @@ def events_from(connection: Connection, incident_id: int, event_id: int) -> list
 
 
 def last_told(connection: Connection, incident_id: int) -> tuple[datetime, datetime, dict[str, Any]]:
-    """(when anything was last told or happened, when it last opened, the newest document but for reminders)."""
+    """(when anything was last told or happened, when it last opened, the newest document of what happened)."""
     sent_at = select(func.max(deliveries.c.sent_at)).where(deliveries.c.incident_id == incident_id)
     sent = connection.execute(sent_at).scalar()
     transition = incident_events.c.transition
     happened_at = _newest_event(connection, incident_id).happened_at
     opened_at = _newest_event(connection, incident_id, transition.in_(OPENINGS)).happened_at
-    told = _newest_event(connection, incident_id, transition != Transition.REMINDER.value)
+    told = _newest_event(connection, incident_id, transition.not_in(NO_NEWS))
     return max(happened_at, sent or happened_at), opened_at, told.document
 
 

@@ -15,6 +15,9 @@ from monitor.core.incidents import Transition
 from monitor.errors import UsageError
 from monitor.store.schema import deliveries, incident_events, incidents, silences
 
+QUIET = (Transition.RESOLVED.value, Transition.ACKNOWLEDGED.value)
+"""Transitions whose message wakes nobody: a silence holds it only where it holds all that was told before."""
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from datetime import datetime
@@ -174,6 +177,7 @@ def _hold(connection: Connection, now: datetime) -> None:
 
 
 def _hold_unheard_ends(connection: Connection, now: datetime) -> None:
+    """What would end, or look after, what nobody was told of."""
     earlier = deliveries.alias("earlier")
     before = and_(
         earlier.c.incident_id == deliveries.c.incident_id,
@@ -188,7 +192,7 @@ def _hold_unheard_ends(connection: Connection, now: datetime) -> None:
         .select_from(_told_of())
         .where(
             _due(now),
-            incident_events.c.transition == Transition.RESOLVED.value,
+            incident_events.c.transition.in_(QUIET),
             exists().where(silenced),
             ~exists().where(heard),
         )
@@ -210,9 +214,9 @@ def _due(now: datetime) -> ColumnElement[bool]:
 
 
 def _may_be_held() -> ColumnElement[bool]:
-    """Not a resolution, nor a message about the end of a silence, which no silence holds."""
+    """Not what wakes nobody, nor a message about the end of a silence, which no silence holds."""
     of_a_silence = incident_events.c.document.has_key("silence_id")
-    return and_(incident_events.c.transition != Transition.RESOLVED.value, ~of_a_silence)
+    return and_(incident_events.c.transition.not_in(QUIET), ~of_a_silence)
 
 
 def _active(now: datetime | ColumnElement[datetime]) -> ColumnElement[bool]:

@@ -19,14 +19,15 @@ from tests.factories import ROUTE, START, make_alerting, make_document
 from tests.smtp import Mailbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
     from monitor.store.database import Database
 
 HOUR = timedelta(hours=1)
 STATE = IncidentState({"coding": BrokenDomain("acceptance-drop", "page")})
-TOLD = ["opened", "updated", "resolved"]
+LIFE = (Transition.OPENED, Transition.UPDATED, Transition.RESOLVED)
+TOLD = [transition.value for transition in LIFE]
 FAILURES = ["429", "500", "503", "reset", "silence", "silence after taking it", "reset after taking it"]
 MAIL_FAILURES: list[dict[str, str | None]] = [{"RCPT": "451 later"}, {"MAIL": None}, {"DATA": "452 full"}, {".": None}]
 
@@ -101,22 +102,26 @@ def _handler(server: FailingServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def incident_told_to(database: Database, receiver: str) -> None:
-    """An incident that opened, changed and ended, all of it still to be delivered."""
+def incident_told_to(database: Database, receiver: str, life: Sequence[Transition]) -> None:
+    """An incident whose transitions are all still to be delivered."""
     with database.transaction() as connection:
         incident_id = incidents.save_state(connection, ROUTE, None, STATE, START)
-        for minutes, transition in enumerate((Transition.OPENED, Transition.UPDATED, Transition.RESOLVED)):
+        for minutes, transition in enumerate(life):
             happened_at = START + timedelta(minutes=minutes)
             document = make_document(transition.value, happened_at=happened_at.isoformat())
             incident_events.add_event(connection, incident_id, transition, document, [receiver], happened_at)
 
 
 async def delivered(
-    database: Database, kind: dict[str, Any], clock: Clock, before_each: Callable[[], None] = lambda: None
+    database: Database,
+    kind: dict[str, Any],
+    clock: Clock,
+    before_each: Callable[[], None] = lambda: None,
+    life: Sequence[Transition] = LIFE,
 ) -> dict[tuple[str, str], int]:
     """Sends until nothing is pending, an hour of the sender's time a step; how many deliveries ended how."""
     receivers = build_receivers(make_alerting(receivers=[{"name": "there", **kind}]))
-    incident_told_to(database, "there")
+    incident_told_to(database, "there", life)
     sender = Sender(database, receivers, clock)
     for _ in range(60):
         clock.now += HOUR
@@ -145,13 +150,14 @@ async def test_pagerduty_hears_everything_in_order_under_one_key(
     monkeypatch.setenv("KEY", "R0123")
     with FailingServer(FAILURES).running() as server:
         kind = {"pagerduty": {"routing_key": {"env": "KEY"}, "url": server.url, "timeout": "200ms"}}
-        assert await delivered(database, kind, clock) == {("there", "sent"): 3}
-    assert first_arrivals([body["payload"]["summary"].split()[0] for body in server.bodies]) == TOLD
-    assert first_arrivals([body["event_action"] for body in server.bodies]) == ["trigger", "resolve"]
+        life = (Transition.OPENED, Transition.UPDATED, Transition.ACKNOWLEDGED, Transition.RESOLVED)
+        assert await delivered(database, kind, clock, life=life) == {("there", "sent"): 4}
+    assert first_arrivals([body["payload"]["summary"].split()[0] for body in server.bodies]) == [*life]
+    assert first_arrivals([body["event_action"] for body in server.bodies]) == ["trigger", "acknowledge", "resolve"]
     assert {(body["routing_key"], body["dedup_key"]) for body in server.bodies} == {
         ("R0123", server.bodies[0]["dedup_key"])
     }
-    assert len(server.bodies) == 9, "each was taken twice by a server that then failed, and once for good"
+    assert len(server.bodies) == 12, "each was taken twice by a server that then failed, and once for good"
 
 
 @pytest.mark.timeout(120)

@@ -49,6 +49,11 @@ LONG = {**DOCUMENT, "summary": "s" * 2000, "text": "s" * 2000 + "\n" + "t" * 900
 
 
 class TestPagerDuty:
+    def test_who_looks_after_it_acknowledges_the_alert_under_its_key(self) -> None:
+        document = {**DOCUMENT, "transition": "acknowledged", "acknowledged_by": "ann"}
+        body = event_body("R0123", 12, document, None)
+        assert (body["event_action"], body["dedup_key"]) == ("acknowledge", dedup_key(12, DOCUMENT))
+
     def test_an_opening_triggers_a_critical_alert_with_its_links(self) -> None:
         assert event_body("R0123", 12, DOCUMENT, "https://specwatch.example.com") == {
             "routing_key": "R0123",
