@@ -233,7 +233,7 @@ def _baseline(row: Mapping[str, Any]) -> str:
 
 def _last_column(group_by: str) -> Column:
     if group_by == "run":
-        return Column("note", _note)
+        return Column("note", _note, under=True)
     return Column("valid", lambda row: f"{row['runs_valid']}/{row['runs_total']}", right=True)
 
 

@@ -62,10 +62,11 @@ def _bumps(connection: Connection, route: str, rows: Rows, *window: datetime | N
 
 
 def _bump_text(bump: Row[Any]) -> str:
-    """Of one noticed by an earlier version, which knew no announcements, only what changed."""
+    """What is new; of one noticed by an earlier version, which knew no announcements, without who announced it."""
     unannounced = "unannounced " if bump.verdict_id is not None and bump.announced_by is None else ""
     by = f", announced by {bump.announced_by}" if bump.announced_by is not None else ""
-    return f"{unannounced}bump: {', '.join(bump.changes)}{by}"
+    new = ", ".join(f"{name} → {after}" for name, (_, after) in bump.changes.items())
+    return f"{unannounced}bump: {new}{by}"
 
 
 def _transitions(connection: Connection, route: str, rows: Rows, *window: datetime | None) -> Marks:

@@ -324,8 +324,8 @@ def test_events_stand_at_the_run_they_belong_to(connection: Connection) -> None:
     document = {"domain": "coding", "verdict": {"run_ids": [first, last]}}
     incident_events.add_event(connection, incident_id, Transition.OPENED, document, [], START + 2 * HOUR)
     approved, opened = [f"baseline {baseline_id} approved"], [f"incident {incident_id} opened"]
-    assert events(connection) == [approved, ["bump: k, drafter"], opened]
-    assert events(connection, domain="coding") == [approved, ["bump: k, drafter", *opened]]
+    assert events(connection) == [approved, ["bump: k → 4, drafter → org/other"], opened]
+    assert events(connection, domain="coding") == [approved, ["bump: k → 4, drafter → org/other", *opened]]
     assert events(connection, since=START + 2 * HOUR) == [opened]
     assert events(connection, domain="coding", until=START + HOUR) == [approved]
     removed = {"domain": "coding", "verdict": None}
