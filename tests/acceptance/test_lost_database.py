@@ -12,12 +12,14 @@ from monitor.postgres import EmbeddedPostgres
 from monitor.store.database import Database
 from tests.acceptance.processes import PROMPTS, Home, Serve, eventually, requests_running
 from tests.acceptance.stored import jobs, runs
+from tests.acceptance.test_deliveries import queue_opened_and_resolved, unsent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from monitor.sim import SimulatedServer
+    from tests.acceptance.hooks import Hook
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -54,6 +56,28 @@ def test_the_own_postgres_killed_during_a_probe_is_started_again_and_the_run_is_
         database.close()
     assert invalid_reason is None
     assert sum(simulator.engines[0].finished.values()) == PROMPTS
+    serve.stop()
+
+
+def test_the_own_postgres_killed_between_a_send_and_its_mark_loses_no_message_and_keeps_their_order(
+    home: Home, simulator: SimulatedServer, hook: Hook
+) -> None:
+    home.receivers([{"name": "hook", "webhook": {"url": hook.url}}])
+    hook.delay_seconds = 2.0
+    serve = home.serve()
+    with EmbeddedPostgres(home.data) as url:
+        database = Database(url)
+        eventually(lambda: runs(database) and not jobs(database), "nothing else is under way")
+        queue_opened_and_resolved(database, "hook")
+        assert hook.reached.wait(60), serve.log()
+        os.kill(int((home.data / "postgres" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+        eventually(lambda: "messages wait in the outbox" in serve.log(), "the accepted message cannot be noted")
+        hook.delay_seconds = 0.0
+        eventually(lambda: serve.get("/readyz") == 200, "the database is back")
+        eventually(lambda: not unsent(database), "everything is sent, once the lease is over", 90)
+        database.close()
+    assert [message.transition for message in hook.messages] == ["opened", "opened", "resolved"]
+    assert hook.messages[0].key == hook.messages[1].key
     serve.stop()
 
 
