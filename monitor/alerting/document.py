@@ -100,7 +100,11 @@ def with_text(document: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:
     return {**document, "text": "\n".join([document["summary"], *lines])}
 
 
-def next_lines(document: Mapping[str, Any], steps: Sequence[str]) -> list[str]:
-    """What to do next, the incident's own page of the shell first, and its link where it has one."""
-    lines = verbatim("next", [f"specwatch incidents {document['incident_id']}", *steps])
+def next_lines(document: Mapping[str, Any], steps: Sequence[str], first: str | None = None) -> list[str]:
+    """What to do next: `first`, where the first line names that, the incident's own page of the shell, the `steps`.
+
+    Below them its link where it has one.
+    """
+    own = f"specwatch incidents {document['incident_id']}"
+    lines = verbatim("next", list(dict.fromkeys([*([first] if first else []), own, *steps])))
     return [*lines, *verbatim("link", [document["link"]])] if document["link"] else lines

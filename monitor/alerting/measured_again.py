@@ -75,7 +75,7 @@ def measured_event(
     shown = [*judged, *(name for name in names if name not in judged)]
     lines = [
         *ranked("now", [_judged(name, current.get(name)) for name in shown]),
-        *next_lines(document, [run_step, f"specwatch history {route} --since 24h"]),
+        *next_lines(document, [run_step, f"specwatch history {route} --since 24h"], first=run_step if down else None),
     ]
     return with_text(document, lines)
 

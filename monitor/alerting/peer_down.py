@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
+LIST = "specwatch receivers list"
+
+
 def peers_event(
     incident: Mapping[str, Any],
     transition: Transition,
@@ -48,11 +51,11 @@ def peers_event(
         f"{incident['severity'].upper()} {incident['route']}: {document['domain']} {_takes(down)} no alerts since "
         f"{clock(since)}; {others}"
     )
-    document["summary"] = headline(document, told, "specwatch receivers list")
+    document["summary"] = headline(document, told, LIST)
     lines = [
         *verbatim("peers", [answers[name] for name in sorted(answers)]),
         *labelled("meaning", _meaning(left)),
-        *next_lines(document, ["specwatch receivers list"]),
+        *next_lines(document, [], first=LIST),
         *verbatim("runbook", [runbook_url or RUNBOOK]),
     ]
     return with_text(document, lines)

@@ -93,8 +93,8 @@ _SHOWS = {"stale": "specwatch runs --route {route}", "speedup": "specwatch speed
 def _lines(document: Mapping[str, Any], acknowledge: str, last_domain: str) -> list[str]:
     number, route = document["incident_id"], document["route"]
     steps = [
-        f"specwatch incidents {number}",
         acknowledge,
+        f"specwatch incidents {number}",
         f"specwatch run now {route}",
         _SHOWS.get(document.get("kind", ""), "specwatch history {route} --since 24h").format(route=route),
     ]

@@ -56,9 +56,10 @@ def _summary(document: Mapping[str, Any]) -> str:
     fire = [f"incident {incident['id']} ({incident['severity']})" for incident in incidents]
     still = "is still open" if len(fire) == 1 else "are still open"
     of = named(domains, document["route_domains"])
+    figures = figures_of(incidents[0]["summary"])
     return (
         f"SILENCE ENDS SOON {document['route']} · {of}: “{silence['reason']}” by {silence['by']} "
-        f"ends in {left}, at {clock(silence['ends_at'])}, and {' and '.join(fire)} {still}; "
+        f"ends in {left}, at {clock(silence['ends_at'])}, and {' and '.join(fire)} {still}: {figures}; "
         f"next: specwatch incidents {incidents[0]['id']}"
     )
 

@@ -48,12 +48,12 @@ def undelivered_event(
     }
     of = f" of incident {number}" if number else ""
     said = (
-        f"{incident['severity'].upper()} {incident['route']}: could not deliver “{subject(lost['summary'])}”{of}, "
-        f"since {clock(lost['happened_at'])}: {why}"
+        f"{incident['severity'].upper()} {incident['route']}: could not deliver, since {clock(lost['happened_at'])}, "
+        f"“{subject(lost['summary'])}”{of}: {why}"
     )
-    document["summary"] = headline(document, said, f"specwatch receivers test {receiver}")
+    test = f"specwatch receivers test {receiver}"
+    document["summary"] = headline(document, said, test)
     steps = [
-        f"specwatch receivers test {receiver}",
         f"specwatch receivers retry {receiver}",
         *([f"specwatch incidents {number}"] if number else []),
     ]
@@ -62,7 +62,7 @@ def undelivered_event(
         *labelled("why", why),
         *labelled("told of it", ", ".join(sorted(told)) or "nobody: there is no other receiver"),
         *labelled("meanwhile", f"no more is said of {receiver} until it takes a message; it may miss others too"),
-        *next_lines(document, steps),
+        *next_lines(document, steps, first=test),
         *verbatim("runbook", [runbook_url or RUNBOOK]),
     ]
     return with_text(document, lines)

@@ -138,7 +138,7 @@ def test_a_refusal_is_told_by_the_other_receiver_after_a_kill_and_its_end_when_i
 
     serve = home.serve(name="restarted")
     eventually(lambda: len(about_sick(other_hook)) == 1, "the other is told", 90)
-    assert "could not deliver “opened chat-0” of incident 1, since " in about_sick(other_hook)[0]
+    assert " UTC, “opened chat-0” of incident 1: " in about_sick(other_hook)[0]
     refused = "SELECT id FROM deliveries WHERE receiver = 'sick' AND state = 'dead'"
     eventually(
         lambda: len(rows(database, refused)) == 2, "the start has tried again, in vain, and the end is refused too"

@@ -126,16 +126,16 @@ async def test_the_others_routed_are_told_which_receiver_what_since_when_why_and
     assert (incident["kind"], incident["severity"], incident["state"]) == ("undelivered", "page", "open")
     first, *lines = incident["events"][0]["text"].splitlines()
     assert first == (
-        f"PAGE receiver pager: could not deliver “PAGE chat-prod · coding” of incident {lost_id}, since "
-        "2026-03-02 10:00:00 UTC: pager.example: HTTP 401; next: specwatch receivers test pager"
+        f"PAGE receiver pager: could not deliver, since 2026-03-02 10:00:00 UTC, “PAGE chat-prod · coding” of incident "
+        f"{lost_id}: pager.example: HTTP 401; next: specwatch receivers test pager"
     )
     assert [line.strip() for line in lines] == [
         "not told   PAGE chat-prod · coding: acceptance length 2.20, 35% below its baseline",
         "why        pager.example: HTTP 401",
         "told of it chat",
         "meanwhile  no more is said of pager until it takes a message; it may miss others too",
-        f"next       specwatch incidents {incident['id']}",
-        "specwatch receivers test pager",
+        "next       specwatch receivers test pager",
+        f"specwatch incidents {incident['id']}",
         "specwatch receivers retry pager",
         f"specwatch incidents {lost_id}",
         f"link       https://specwatch.example.com/incidents/{incident['id']}",

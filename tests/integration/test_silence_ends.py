@@ -72,7 +72,8 @@ def test_the_end_is_told_once_in_time_past_the_silence_and_then_what_it_held(sil
         .startswith("SILENCE ENDS SOON chat-prod · coding: “rollout” by ann ends in 15 min 0 s, at 2026-03-")
     )
     assert (
-        told[0].document["summary"].endswith(" UTC, and incident 1 (page) is still open; next: specwatch incidents 1")
+        " UTC, and incident 1 (page) is still open: acceptance length 1.92 by request, 20% below its baseline 2.40, "
+        in told[0].document["summary"]
     )
     assert "\n             specwatch silence add --by NAME --reason REASON --for 2h" in told[0].document["text"]
     assert silenced.sent(2 * HOUR) == both("opened", "coding")

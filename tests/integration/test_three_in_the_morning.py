@@ -52,11 +52,11 @@ FIRST_LINES = {
     "reminder": rf"PAGE, STILL {ALL}: \w+, the worst, acceptance length {WORST}, as last measured 4 h 59 min ago, "
     rf"since {TIME}; open for 5 h 0 min, nobody has acknowledged it; {SEE} ack 1 --by NAME",
     "silence": rf"SILENCE ENDS SOON {ALL}: “a rollout” by ann ends in 15 min 0 s, at {TIME}, and incident 1 "
-    rf"\(page\) is still open; {SEE} 1",
+    rf"\(page\) is still open: acceptance length of \w+, the worst, {WORST}, since {TIME}; {SEE} 1",
     "resolved": rf"RESOLVED {ALL}: acceptance length of \w+, the last to heal, is back at 2\.40 by request, "
     r"level with its baseline 2\.40, after 9 h 0 min; incident 1",
     "stale": rf"WARNING {ALL}: not measured for 1 h 21 min, no valid run since {TIME}: no run was made; {SEE} 2",
-    "undelivered": rf"WARNING receiver hook: could not deliver “WARNING {ALL}” of incident 2, since {TIME}: "
+    "undelivered": rf"WARNING receiver hook: could not deliver, since {TIME}, “WARNING {ALL}” of incident 2: "
     "hook: HTTP 401; next: specwatch receivers test hook",
     "measured": rf"MEASURED AGAIN AND DOWN {ALL}: coding, the worst, acceptance length 1\.92 by request, 20% below its "
     rf"baseline 2\.40; an alert follows if confirmation runs agree; no valid run from {TIME} to {TIME}; "
