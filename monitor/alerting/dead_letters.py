@@ -16,7 +16,7 @@ from monitor.alerting.routing import receivers_for
 from monitor.alerting.undelivered import delivered_event, undelivered_event
 from monitor.config.receivers import Log
 from monitor.core.incidents import SEVERITIES, BrokenDomain, IncidentState, Transition
-from monitor.store import incident_events, incidents, outbox, slots
+from monitor.store import dead, incident_events, incidents, outbox, slots
 from monitor.store.incidents import OF_RECEIVERS, UNDELIVERED, of_receiver
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class DeadLetters:
         document = delivered_event(
             incident,
             delivery.receiver,
-            missed=outbox.dead_since(connection, delivery.receiver, since),
+            missed=dead.dead_since(connection, delivery.receiver, since),
             now=now,
             external_url=self._alerting.external_url,
         )
@@ -106,13 +106,13 @@ class DeadLetters:
     def retry(self, connection: Connection, now: datetime) -> dict[str, int]:
         """Receiver → messages tried again, of those that have an incident: its cause may have been corrected."""
         broken = incidents.broken_receivers(connection) & self._ears
-        return {name: outbox.retry_dead(connection, name, now) for name in sorted(broken)}
+        return {name: dead.retry_dead(connection, name, now) for name in sorted(broken)}
 
     def _pass_on(self, connection: Connection, delivery: Delivery, now: datetime) -> Loss:
         """A message about a receiver, not its end, that none of those has or may still get is told to the rest, with
         what followed it: an end that was told meanwhile would reach only those who never heard of the beginning."""
         over = delivery.transition == Transition.RESOLVED.value
-        if over or outbox.may_reach_somebody(connection, delivery.event_id):
+        if over or dead.may_reach_somebody(connection, delivery.event_id):
             return Loss()
         event_ids = incident_events.events_from(connection, delivery.incident_id, delivery.event_id)
         rest = self._ears - outbox.told(connection, delivery.incident_id) - incidents.broken_receivers(connection)

@@ -67,13 +67,14 @@ def test(context: Context, name: str, severity: str) -> None:
 @click.argument("name")
 @click.pass_obj
 def retry(context: Context, name: str) -> None:
-    """Try again what a receiver refused for good or was given up: of incidents that are open, and the last message.
+    """Try again what a receiver refused for good or was given up: of incidents that are open, the ends of those that it
+    was told of, and the last message.
 
     For when its cause is corrected without a start of 'serve', which does the same. A running 'serve' sends within a
     second; 'specwatch incidents ID' shows what became of it.
     """
     from monitor.core.format import count
-    from monitor.store.outbox import retry_dead
+    from monitor.store.dead import retry_dead
 
     _require(name, [receiver.name for receiver in context.load_config().alerting.receivers])
     with context.database() as database, database.transaction() as connection:

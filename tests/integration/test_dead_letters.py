@@ -20,7 +20,7 @@ from monitor.core.bumps import NOTE
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.service.reconciling import reconcile
 from monitor.service.removed import close_removed
-from monitor.store import bumps, incident_events, incidents, outbox
+from monitor.store import bumps, dead, incident_events, incidents, outbox
 from tests.acceptance.hooks import Hook
 from tests.factories import ROUTE, START, make_alerting, make_config, make_document, make_route
 
@@ -327,9 +327,26 @@ def test_what_was_overtaken_is_not_tried_again(bed: Bed) -> None:
         rows = connection.exec_driver_sql("SELECT id FROM deliveries ORDER BY id").scalars().all()
         for row, state in zip(rows, itertools.chain(*ends), strict=True):
             connection.exec_driver_sql(f"UPDATE deliveries SET state = '{state}' WHERE id = {row}")
-        assert outbox.retry_dead(connection, "pager", START) == 1
+        assert dead.retry_dead(connection, "pager", START) == 1
         again = connection.exec_driver_sql("SELECT id FROM deliveries WHERE state = 'pending'").scalars().all()
     assert again == [rows[4]], "the last that was refused; of incidents that are over nothing else"
+
+
+def test_every_end_of_what_it_was_told_is_tried_again(bed: Bed) -> None:
+    """Each alert that a receiver has would stay open there without its end, and not only the last one."""
+    lives = (("sent", "dead"), ("sent", "dead"), ("dead", "dead"), ("sent", "sent"))
+    with bed.database.transaction() as connection:
+        for number in range(len(lives)):
+            found = incidents.save_state(connection, f"route-{number}", None, _broken(), START)
+            for transition in (Transition.OPENED, Transition.RESOLVED):
+                incident_events.add_event(connection, found, transition, make_document(), ["pager"], START)
+            incidents.save_state(connection, f"route-{number}", found, IncidentState(), START)
+        rows = connection.exec_driver_sql("SELECT id FROM deliveries ORDER BY id").scalars().all()
+        for row, state in zip(rows, itertools.chain(*lives), strict=True):
+            connection.exec_driver_sql(f"UPDATE deliveries SET state = '{state}' WHERE id = {row}")
+        assert dead.retry_dead(connection, "pager", START) == 2
+        again = connection.exec_driver_sql("SELECT id FROM deliveries WHERE state = 'pending' ORDER BY id").scalars()
+        assert again.all() == [rows[1], rows[3]]
 
 
 def test_after_what_is_sent_again_nothing_older_is(bed: Bed) -> None:
@@ -338,7 +355,7 @@ def test_after_what_is_sent_again_nothing_older_is(bed: Bed) -> None:
     with bed.database.transaction() as connection:
         connection.exec_driver_sql("UPDATE deliveries SET state = 'dead'")
         connection.exec_driver_sql("UPDATE incidents SET resolved_at = opened_at")
-        assert [outbox.retry_dead(connection, "pager", START) for _ in range(3)] == [1, 0, 0]
+        assert [dead.retry_dead(connection, "pager", START) for _ in range(3)] == [1, 0, 0]
 
 
 def _broken() -> IncidentState:

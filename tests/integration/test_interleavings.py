@@ -16,7 +16,7 @@ from monitor.alerting.dead_letters import DeadLetters
 from monitor.alerting.posting import Failure
 from monitor.alerting.sender import LEASE, LONGEST_SEND_SECONDS
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
-from monitor.store import incident_events, incidents, outbox
+from monitor.store import dead, incident_events, incidents, outbox
 from monitor.store.schema import deliveries
 from monitor.store.schema import incident_events as events
 from tests.factories import START, make_alerting, make_document
@@ -182,7 +182,7 @@ class World:
         """Somebody has what the weak one refused sent again."""
         with self.database.transaction() as connection:
             before = self._refused(connection)
-            outbox.retry_dead(connection, self.weak, self.now)
+            dead.retry_dead(connection, self.weak, self.now)
             for incident_id, transition in before - self._refused(connection):
                 self.dead[incident_id].remove(transition)
 
