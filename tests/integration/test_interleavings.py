@@ -46,6 +46,15 @@ OVERTAKEN = [
     ("note", 0),
 ]
 """A sender that is refused after its lease, when another has settled the message."""
+LATE = [
+    ("happen", 0),
+    ("happen", 0),
+    ("claim", 0),
+    ("wait", 31),
+    *[("claim", 1), ("send", 1), ("send", 1), ("note", 1)] * 2,
+    *[("send", 0)] * 2,
+]
+"""A sender that is still about to send when its lease is over, and another has sent that and what followed."""
 ROUNDS = ("send", "deny", "retry")
 REFUSED = Failure("weak.example: HTTP 401", final=True)
 STEPS = st.one_of(
@@ -68,6 +77,7 @@ class There:
         if delivery.key not in self.keys:
             self.keys.add(delivery.key)
             self.told.setdefault(delivery.incident_id, []).append(delivery.transition)
+        assert self.told[delivery.incident_id][-1] == delivery.transition, "no repeat comes after what followed it"
 
 
 @dataclass
@@ -233,6 +243,7 @@ def _state_of(connection: Connection, delivery: Delivery) -> object:
 @example([("happen", 0), ("happen", 0)], ["deny", "send", "retry"])
 @example([(kind, 0) for kind in IN_FLIGHT], [])
 @example(OVERTAKEN, ["deny"])
+@example(LATE, [])
 @given(st.lists(STEPS, max_size=40), st.lists(st.sampled_from(ROUNDS), max_size=2 * len(LIFE)))
 def test_however_senders_die_and_overlap_receivers_hear_each_transition_in_order_or_others_hear_that_they_did_not(
     database: Database, steps: list[tuple[str, int]], rounds: list[str]
