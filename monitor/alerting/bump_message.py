@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.document import with_text
+from monitor.alerting.document import alerted, with_text
 from monitor.alerting.domains import NAMED_AT_MOST, Told, named, ranked
 from monitor.alerting.layout import clock, labelled, these_runs, verbatim
 from monitor.config.units import format_duration
@@ -91,17 +91,10 @@ def _summary(document: Mapping[str, Any]) -> str:
     if document["not_shown"]:
         parts.append("the servers do not show it")
     what, since = document["what"], clock(document["opened_at"])
-    parts += _alert(document)
+    parts += alerted(document["incident"], document["confirming"])
     seen = "first seen" if document["announcement"] is None else "since"
     told = f"after bump to {what}, {seen} {since}: {'; '.join(parts)}"
     return f"BUMP {document['route']} · {told}; next: {_first(document)}"
-
-
-def _alert(document: Mapping[str, Any]) -> list[str]:
-    """Whether somebody is paged for it."""
-    incident = document["incident"]
-    parts = [] if incident is None else [f"incident {incident['id']} ({incident['severity']}) is open"]
-    return [*parts, *(["an alert follows if confirmation runs agree"] if document["confirming"] else [])]
 
 
 def _first(document: Mapping[str, Any]) -> str:
@@ -152,7 +145,11 @@ def _interval(domain: Mapping[str, Any]) -> str:
 def _lines(document: Mapping[str, Any]) -> list[str]:
     return [
         *ranked("domains", [_domain(domain) for domain in _worst_first(document["domains"])]),
-        *labelled("alert", "; ".join(_alert(document)) or "none is open, and no rule has found a loss to confirm"),
+        *labelled(
+            "alert",
+            "; ".join(alerted(document["incident"], document["confirming"]))
+            or "none is open, and no rule has found a loss to confirm",
+        ),
         *labelled("changed", _changed(document["noticed"])),
         *labelled("announced", _announced(document)),
         *(line for sentence in document["not_shown"] for line in labelled("not shown", sentence)),

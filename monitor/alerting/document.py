@@ -95,6 +95,12 @@ def headline(document: Mapping[str, Any], told: str, step: str | None = None) ->
     return f"{told}; next: {step or f'specwatch incidents {number}'}"
 
 
+def alerted(incident: Mapping[str, Any] | None, confirming: Collection[str]) -> list[str]:
+    """Whether anybody is alerted of what a message finds: the route's open incident, domains being confirmed."""
+    parts = [] if incident is None else [f"incident {incident['id']} ({incident['severity']}) is open"]
+    return [*parts, *(["an alert follows if confirmation runs agree"] if confirming else [])]
+
+
 def with_text(document: dict[str, Any], lines: Sequence[str]) -> dict[str, Any]:
     """The document with its text: the summary, then these lines."""
     return {**document, "text": "\n".join([document["summary"], *lines])}

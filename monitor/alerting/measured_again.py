@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.document import METRIC_NAMES, head, headline, next_lines, with_text
+from monitor.alerting.document import METRIC_NAMES, alerted, head, headline, next_lines, with_text
 from monitor.alerting.domains import Told, named, ranked
 from monitor.alerting.floors import back_above_floor, is_floor
 from monitor.alerting.layout import clock
@@ -28,6 +28,8 @@ def measured_event(
     replica: str,
     involved: Mapping[str, Mapping[str, Any]],
     current: Mapping[str, Mapping[str, Any]],
+    incident: Mapping[str, Any] | None,
+    confirming: Collection[str],
     route_domains: Collection[str],
     since: str,
     opened_at: datetime,
@@ -37,7 +39,8 @@ def measured_event(
     """The document of the end: the last domain has a valid run again, which by itself says nothing of how well it is.
 
     `current`: domain → the verdict that says most of its newest judged run, with that `run_id`; those that nobody
-    judged are left out. `since`: when the first of them had its last valid run.
+    judged are left out. `incident`: the route's open one of acceptance, with its `id` and `severity`. `confirming`:
+    domains whose loss waits for confirmation runs. `since`: when the first of them had its last valid run.
     """
     document = {
         **head(
@@ -64,9 +67,11 @@ def measured_event(
     names = sorted(involved)
     judged = sorted((name for name in names if _is_judged(current.get(name))), key=lambda name: _fall(current[name]))
     down = [name for name in judged if current[name]["outcome"] in ("tripped", "confirmed")]
-    run_step = f"specwatch run show {current[judged[0]]['run_id'] if judged else run_id}"
+    telling = down or judged
+    run_step = f"specwatch run show {current[telling[0]]['run_id'] if telling else run_id}"
     without = f"no valid run from {clock(since)} to {clock(now.isoformat())}"
-    told = f"{_standing_now(down or judged, names, current)}; {without}"
+    alerts = alerted(incident, set(confirming) & set(down)) if down else []
+    told = "; ".join([_standing_now(telling, names, current), *alerts, without])
     if down:
         told = f"MEASURED AGAIN AND DOWN {route} · {named(down, route_domains)}: {told}"
     else:
@@ -81,11 +86,11 @@ def measured_event(
 
 
 def _standing_now(judged: list[str], names: list[str], current: Mapping[str, Mapping[str, Any]]) -> str:
-    """How the worst of them is, and whether that is being looked into: that it is measured is not that it is well."""
+    """How the worst of them is: that it is measured is not that it is well."""
     if not judged:
         return f"whether it is well is not judged: {_why_not(current.get(names[0]))}"
     which = f"{judged[0]}, the worst, " if len(judged) > 1 else ""
-    return f"{which}{_now(current[judged[0]])}{_followed_up(current[judged[0]])}"
+    return f"{which}{_now(current[judged[0]])}"
 
 
 def _is_judged(verdict: Mapping[str, Any] | None) -> bool:
@@ -105,10 +110,6 @@ def _now(verdict: Mapping[str, Any]) -> str:
     if is_floor(verdict) and verdict["value"] >= verdict["below"]:
         return f"{METRIC_NAMES[verdict['metric']]} {back_above_floor(verdict)}"
     return fallen(verdict)
-
-
-def _followed_up(verdict: Mapping[str, Any]) -> str:
-    return "; an alert follows if confirmation runs agree" if verdict["outcome"] == "tripped" else ""
 
 
 def _judged(name: str, verdict: Mapping[str, Any] | None) -> Told:

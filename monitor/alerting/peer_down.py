@@ -22,12 +22,15 @@ def peers_event(
     transition: Transition,
     receiver: str,
     answers: Mapping[str, str],
+    taking: Collection[str],
     *,
     now: datetime,
     external_url: str | None,
     runbook_url: str | None,
 ) -> dict[str, Any]:
-    """The document of one transition. `answers`: every peer of the receiver → what it answered last, with its host."""
+    """The document of one transition. `answers`: every peer of the receiver → what it answered last, with its host;
+    `taking`: those that took what they were sent last.
+    """
     down = {name: domain for name, domain in incident["domains"].items() if domain["left_at"] is None}
     document = {
         **head_of_receiver(incident, KIND, transition, receiver, now, external_url),
@@ -44,7 +47,7 @@ def peers_event(
         document["summary"] = headline(document, told)
         return with_text(document, next_lines(document, []))
     since = min(domain["joined_at"] for domain in down.values())
-    left = [name for name in answers if name not in down]
+    left = [name for name in answers if name in taking]
     others = f"{', '.join(left)} {_takes(left)} them" if left else "no other peer is left"
     document["since"] = since
     told = (

@@ -47,6 +47,7 @@ class PeerWatch:
             transition,
             receiver,
             peers.answers,
+            peers.taking,
             now=now,
             external_url=self._alerting.external_url,
             runbook_url=self._alerting.general_runbook_url,

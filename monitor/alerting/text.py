@@ -194,10 +194,11 @@ def _ruled(verdict: Mapping[str, Any]) -> str:
 def impact_lines(document: Mapping[str, Any], of: str | None = None) -> list[str]:
     """What it does to whoever uses the route: whether answers are others, and how much longer they take.
 
+    A document of 0.1, of which a page that is still open reminds, knows neither.
     `of`: the domain that both were measured in, where the message is about several.
     """
     where = "" if of is None else f" of {of}"
-    told = [_answers(document["outputs"], where), *_pace(document.get("pace"), where)]
+    told = [_answers(document.get("outputs"), where), *_pace(document.get("pace"), where)]
     return labelled("impact", "; ".join(told))
 
 

@@ -157,7 +157,7 @@ class Bumps:
             unprobed=unprobed,
             at_baseline=_at_baseline(connection, after_each, after),
             replicas=sorted({run.replica for run in after}),
-            incident=_open_incident(connection, route.name),
+            incident=incidents.open_document(connection, route.name),
             confirming=trips.pending_domains(connection, route.name),
             opened_at=pending.opened_at,
             now=now,
@@ -166,11 +166,6 @@ class Bumps:
         )
         store.decide(connection, pending.id, document, receivers_for_bumps(self._alerting, route), now)
         return True
-
-
-def _open_incident(connection: Connection, route: str) -> dict[str, Any] | None:
-    found = incidents.open_incident(connection, route)
-    return None if found is None else incidents.get_incident(connection, found[0])
 
 
 def _verdict_of(case: Case, changes: Mapping[str, tuple[Any, Any]]) -> int:

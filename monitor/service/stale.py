@@ -12,7 +12,7 @@ from monitor.config.alerting import runbook_url
 from monitor.core.incidents import IncidentState, Transition
 from monitor.core.stale import OF_LATE, Around, Measured, on_measured, on_stale, stale_since
 from monitor.service.queue_keeper import STALLED_AFTER_SECONDS
-from monitor.store import incident_events, incidents, outbox, queue, slots, verdicts
+from monitor.store import incident_events, incidents, outbox, queue, slots, trips, verdicts
 from monitor.store.organic import newest_readings
 from monitor.store.stale import last_finished, measured
 
@@ -145,6 +145,8 @@ def end_stale(case: Case, alerting: Alerting) -> None:
         replica=case.run.replica,
         involved=known["domains"],
         current=_current(case.connection, case.route.name),
+        incident=incidents.open_document(case.connection, case.route.name),
+        confirming=trips.pending_domains(case.connection, case.route.name),
         route_domains=case.route.domains,
         since=known["events"][0].get("since", known["opened_at"]),
         opened_at=incidents.opened_at(case.connection, incident_id),

@@ -56,6 +56,12 @@ def open_incident(connection: Connection, route: str, kind: str = ACCEPTANCE) ->
     return None if row is None else (row.id, _state(row))
 
 
+def open_document(connection: Connection, route: str, kind: str = ACCEPTANCE) -> dict[str, Any] | None:
+    """The document of the route's open incident, locked for this transaction."""
+    found = open_incident(connection, route, kind)
+    return None if found is None else get_incident(connection, found[0])
+
+
 def last_resolved(
     connection: Connection, route: str, kind: str = ACCEPTANCE
 ) -> tuple[int, IncidentState, datetime] | None:

@@ -107,6 +107,13 @@ def test_a_silence_of_days_ends_with_one_reminder(page: Open) -> None:
     assert page.heard(48 * HOUR) == ["reminder"]
 
 
+def test_a_page_that_is_open_since_an_earlier_version_is_told_again(page: Open) -> None:
+    page.query("UPDATE incident_events SET document = document - 'outputs' - 'pace' - 'route_domains' - 'since'")
+    assert page.reminded(4 * HOUR) == [1]
+    text = page.get_incident(1)["events"][-1]["text"]
+    assert "\n  impact     speed and cost; speculative decoding by itself changes no answers; how much slower" in text
+
+
 def test_a_page_of_another_kind_is_told_again_as_it_was_told(page: Open) -> None:
     state = IncidentState({"coding": BrokenDomain("stale", "page")})
     told = make_document(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
+from monitor.alerting.peer_down import peers_event
 from monitor.alerting.peers import Peers, peer_names
 from monitor.alerting.posting import Arrival, Failure
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
@@ -61,3 +63,20 @@ def test_since_when_a_peer_fails_is_kept_until_it_does_not() -> None:
         assert peers.taking == (set(PEERS) if minutes == 2 else {"am-0:9093"})
     assert peers.failures.counts == {("am", "am-0:9093"): 0, ("am", "am-1:9093"): 2}
     assert peers.attempts.total == 6
+
+
+def test_a_peer_that_fails_but_is_not_told_of_yet_is_not_told_to_take_alerts() -> None:
+    joined = (START + timedelta(minutes=1)).isoformat()
+    incident = {
+        "id": 7,
+        "route": "receiver am",
+        "severity": "warning",
+        "domains": {"am-1:9093": {"joined_at": joined, "left_at": None}},
+        "opened_at": joined,
+    }
+    answers = {"am-0:9093": "am-0:9093: HTTP 500", "am-1:9093": "am-1:9093: connection refused"}
+    told: dict[str, Any] = {"now": LATER, "external_url": None, "runbook_url": None}
+    opened = Transition.OPENED
+    assert "; no other peer is left; next: " in peers_event(incident, opened, "am", answers, (), **told)["summary"]
+    summary = peers_event(incident, opened, "am", answers, ["am-0:9093"], **told)["summary"]
+    assert "; am-0:9093 takes them; next: " in summary

@@ -146,6 +146,28 @@ DEAD_TEXT = "first-position survival 1% by request: the drafter proposes nothing
 DEAD = {**TRIPPED, "metric": "first_position_survival", "value": 0.01, "below": 0.05, "change": None}
 
 
+def ended(current: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "incident_id": 13,
+        "route": "chat-prod",
+        "labels": {},
+        "severity": "warning",
+        "domain": "math",
+        "run_id": 50,
+        "replica": "http://vllm-0:8000",
+        "involved": {"coding": {}, "math": {}},
+        "current": current,
+        "incident": None,
+        "confirming": ["coding", "math"],
+        "route_domains": ["coding", "math"],
+        "since": (START - timedelta(hours=1)).isoformat(),
+        "opened_at": START,
+        "now": START + timedelta(minutes=5),
+        "external_url": None,
+    }
+    return measured_event(**{**values, **changes})
+
+
 FOLLOWS = "an alert follows if confirmation runs agree"
 WITHOUT = "no valid run from 2026-03-02 09:00:00 UTC to 2026-03-02 10:05:00 UTC"
 
@@ -192,22 +214,7 @@ WITHOUT = "no valid run from 2026-03-02 09:00:00 UTC to 2026-03-02 10:05:00 UTC"
 def test_the_end_says_how_the_worst_stands_since_measured_is_not_well(
     current: dict[str, Any], first_line: str, lines: list[str]
 ) -> None:
-    document = measured_event(
-        incident_id=13,
-        route="chat-prod",
-        labels={},
-        severity="warning",
-        domain="math",
-        run_id=50,
-        replica="http://vllm-0:8000",
-        involved={"coding": {}, "math": {}},
-        current=current,
-        route_domains=["coding", "math"],
-        since=(START - timedelta(hours=1)).isoformat(),
-        opened_at=START,
-        now=START + timedelta(minutes=5),
-        external_url=None,
-    )
+    document = ended(current)
     run_id = 49 if lines[0].endswith("run 49") else 50
     assert document["summary"] == first_line
     told = " ".join(document["text"].removeprefix(document["summary"]).split())
@@ -224,3 +231,11 @@ def test_alertmanager_has_another_alert_for_a_route_that_is_not_measured(changes
     body = webhook_body("hook", 13, document, None)
     assert body["commonLabels"]["alertname"] == name
     assert body["commonAnnotations"]["domains"] == "coding"
+
+
+def test_of_what_is_down_already_the_end_names_the_open_incident_and_promises_no_other_alert() -> None:
+    values: dict[str, Any] = {"incident": {"id": 7, "severity": "page"}, "confirming": ["qa"]}
+    summary = ended({"coding": TRIPPED}, **values)["summary"]
+    assert f"20% below its baseline 2.40; incident 7 (page) is open; {WITHOUT}; next: specwatch run show 49" in summary
+    level = {**TRIPPED, "outcome": "ok", "value": 2.35, "change": -0.02}
+    assert "incident 7" not in ended({"coding": level}, **values)["summary"]
