@@ -52,6 +52,11 @@ def event_body(
     return body if page is None else {**body, "client_url": page}
 
 
+def acts_on_alert(document: Mapping[str, Any]) -> bool:
+    """Whether it acknowledges or resolves an alert that is there, and triggers none."""
+    return document["transition"] in ACTIONS
+
+
 def dedup_key(incident_id: int, document: Mapping[str, Any]) -> str:
     """One for the life of an incident, and another one for the same number in another store.
 

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -148,15 +149,43 @@ def _of_peers(answers: Sequence[Arrival | Failure]) -> Arrival | Failure:
 
 
 class PagerDutyReceiver(_PostingReceiver):
-    """Triggers, acknowledges and resolves one alert per incident; a bump is a change event."""
+    """Triggers, acknowledges and resolves one alert per incident; a bump is a change event.
+
+    What acts on an alert that is there is sent under the former keys as well, since one of them may have triggered it:
+    under a key that did not, PagerDuty takes it and does nothing.
+    """
 
     settings: PagerDuty
+
+    async def send(self, delivery: Delivery) -> Arrival | Failure:
+        answer = await super().send(delivery)
+        former = self.settings.former_routing_keys
+        if (
+            isinstance(answer, Failure)
+            or delivery.is_note
+            or not pagerduty.acts_on_alert(delivery.document)
+            or not former
+        ):
+            return answer
+        try:
+            posts = [self._event(_revealed(key), delivery) for key in former]
+        except ConfigError as error:
+            return Failure(str(error), why=Why.SECRET)
+        answers = [await post(request, self.settings.timeout.total_seconds()) for request in posts]
+        again = next((one for one in answers if isinstance(one, Failure) and not one.final), None)
+        if again is not None:
+            return replace(again, error=f"under a former key: {again.error}")
+        told = (one.error if isinstance(one, Failure) else one.answer for one in answers)
+        return Arrival("; under a former key: ".join([answer.answer, *told]))
 
     def request(self, delivery: Delivery) -> Post:
         routing_key = _revealed(self.settings.routing_key)
         if delivery.is_note:
             url = pagerduty.change_url(self.settings.url)
             return Post(url, _encoded(pagerduty.change_body(routing_key, delivery.document)))
+        return self._event(routing_key, delivery)
+
+    def _event(self, routing_key: str, delivery: Delivery) -> Post:
         document = pagerduty.event_body(routing_key, delivery.incident_id, delivery.document, self.external_url)
         return Post(self.settings.url, _encoded(document))
 

@@ -84,8 +84,15 @@ class PagerDuty(StrictModel):
 
     routing_key: Secret = Field(
         examples=[{"env": "PAGERDUTY_KEY"}],
-        description="Integration key of a service. An alert resolves only under the key that triggered it: do not "
-        "change it while an incident is open.",
+        description="Integration key of a service. An alert resolves only under the key that triggered it: keep the "
+        "key that it replaces among `former_routing_keys` while an incident is open.",
+    )
+    former_routing_keys: tuple[Secret, ...] = Field(
+        default=(),
+        max_length=4,
+        examples=[[{"env": "FORMER_PAGERDUTY_KEY"}]],
+        description="Keys that triggered what is still open: acknowledgements and ends are sent under these too. Take "
+        "one out when nothing that it triggered is open. Unset: there are none.",
     )
     url: Text = Field(
         default="https://events.pagerduty.com/v2/enqueue",

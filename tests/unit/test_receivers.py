@@ -11,6 +11,7 @@ import json
 import socket
 import ssl
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from monitor.alerting.receivers import (
 )
 from monitor.alerting.sender import LONGEST_RETRY_SECONDS, retry_delay_seconds
 from monitor.alerting.signing import signed_headers
+from monitor.core.incidents import Transition
 from monitor.errors import ConfigError
 from monitor.store.outbox import Delivery
 from tests.factories import make_alerting
@@ -285,6 +287,78 @@ async def test_every_kind_that_posts_reads_an_answer_alike(
     assert "s3cret" not in said
     final, pause = (False, None) if isinstance(found, Arrival) else (found.final, found.retry_after_seconds)
     assert (type(found), final, pause) == outcome
+
+
+EXCHANGED = {"pagerduty": {"routing_key": {"env": "NEW"}, "former_routing_keys": [{"env": "OLD"}, {"env": "OLDER"}]}}
+
+
+def of_transition(transition: Transition) -> Delivery:
+    return replace(DELIVERY, transition=transition.value, document={**DOCUMENT, "transition": transition.value})
+
+
+@pytest.mark.parametrize(
+    ("transition", "under"),
+    [
+        (Transition.OPENED, ["new"]),
+        (Transition.UPDATED, ["new"]),
+        (Transition.ACKNOWLEDGED, ["new", "old", "older"]),
+        (Transition.RESOLVED, ["new", "old", "older"]),
+    ],
+)
+async def test_what_acts_on_an_alert_is_sent_under_the_keys_too_that_may_have_triggered_it(
+    monkeypatch: pytest.MonkeyPatch, transition: Transition, under: list[str]
+) -> None:
+    seen = exchanged(monkeypatch)
+    assert isinstance(await sent_by(monkeypatch, seen.answer, EXCHANGED, of_transition(transition)), Arrival)
+    assert [body["routing_key"] for body in seen.bodies] == under
+    assert len({body["dedup_key"] for body in seen.bodies}) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (
+            400,
+            Arrival(
+                "events.pagerduty.com: HTTP 202; under a former key: events.pagerduty.com: HTTP 400; "
+                "under a former key: events.pagerduty.com: HTTP 202"
+            ),
+        ),
+        (500, Failure("under a former key: events.pagerduty.com: HTTP 500", why=Why.ERROR)),
+    ],
+    ids=["refused for good", "to be tried again"],
+)
+async def test_a_former_key_that_is_refused_holds_nothing_up_and_one_that_fails_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, status: int, outcome: Arrival | Failure
+) -> None:
+    seen = exchanged(monkeypatch, old=status)
+    assert await sent_by(monkeypatch, seen.answer, EXCHANGED, of_transition(Transition.RESOLVED)) == outcome
+
+
+async def test_a_former_key_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = exchanged(monkeypatch)
+    monkeypatch.delenv("OLD")
+    found = await sent_by(monkeypatch, seen.answer, EXCHANGED, of_transition(Transition.RESOLVED))
+    assert isinstance(found, Failure)
+    assert (found.why, "OLD" in found.error) == (Why.SECRET, True)
+
+
+class Exchanged:
+    """PagerDuty, as it answers by key."""
+
+    def __init__(self, old: int) -> None:
+        self.old = old
+        self.bodies: list[dict[str, Any]] = []
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        self.bodies.append(json.loads(request.content))
+        return httpx.Response(self.old if self.bodies[-1]["routing_key"] == "old" else 202)
+
+
+def exchanged(monkeypatch: pytest.MonkeyPatch, old: int = 202) -> Exchanged:
+    for name in ("NEW", "OLD", "OLDER"):
+        monkeypatch.setenv(name, name.lower())
+    return Exchanged(old)
 
 
 PEERS = {"alertmanager": {"urls": ["http://am-0:9093/", "http://am-1:9093"]}}
