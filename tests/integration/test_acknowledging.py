@@ -15,8 +15,8 @@ from monitor.service.acknowledging import Acknowledging
 from monitor.service.jobs import ProbeJob
 from monitor.store import acts, incident_events, incidents, silences
 from tests.factories import ROUTE, make_alerting, make_document
-from tests.integration.story import WELL
-from tests.integration.test_gathering import SECOND, WINDOW, Several
+from tests.integration.story import DROPPED, WELL
+from tests.integration.test_gathering import SECOND, SLIPPED, WARNS_AND_PAGES, WINDOW, Several
 
 if TYPE_CHECKING:
     from typing import Any
@@ -31,9 +31,9 @@ HOOK = {"name": "hook", "webhook": {"url": "http://alerts:9000/"}}
 class Paged(Several):
     """An incident whose opening a pager and a web hook were told at `began`."""
 
-    def __init__(self, database: Database, **changes: Any) -> None:
+    def __init__(self, database: Database, lengths: float = DROPPED, **changes: Any) -> None:
         super().__init__(database, make_alerting(**{"receivers": [PAGER, HOOK], **changes}))
-        self.breaks("coding", 0 * SECOND)
+        self.breaks("coding", 0 * SECOND, lengths)
         assert {transition for _, transition in self.heard(0 * SECOND)} == {"opened"}
 
     def acknowledge(self, after: timedelta, by: str = "ann") -> None:
@@ -154,3 +154,14 @@ def test_the_timeline_says_who_was_told_and_repeats_no_text(paged: Paged) -> Non
     assert lines[at + 1].startswith(f"  told       pager: sent at {clock}")
     assert len(lines) == at + 2
     assert lines[at - 2].endswith("  acknowledged by ann")
+
+
+def test_it_is_no_news_of_the_incident_and_tells_of_no_rise(database: Database) -> None:
+    paged = Paged(database, rules=WARNS_AND_PAGES, lengths=SLIPPED)
+    paged.breaks("math", MINUTE, DROPPED)
+    paged.acknowledge(2 * MINUTE)
+    assert paged.tell(2 * MINUTE) == [1]
+    rise, acknowledgement = paged.get_incident(1)["events"][-2:]
+    assert (rise["raised_from"], acknowledgement["raised_from"], acknowledgement["joined"]) == ("warning", None, {})
+    with database.transaction() as connection:
+        assert incident_events.last_told(connection, 1)[2]["transition"] == rise["transition"] == "updated"
