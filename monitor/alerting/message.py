@@ -35,6 +35,7 @@ def incident_event(
     joins: Mapping[str, str],
     joins_causes: Mapping[str, Sequence[Mapping[str, Any]]],
     opened_at: datetime,
+    reopened_at: str | None,
     now: datetime,
     broken_domains: Sequence[str],
     involved: Mapping[str, Mapping[str, Any]],
@@ -57,6 +58,7 @@ def incident_event(
     `joins`: domains (→ since) of transitions before this one that nobody was told of and that this message tells too;
     `joins_causes`: what moved in each of them.
     `judged_domains`: of `route_domains` those that this rule holds against a baseline.
+    `reopened_at`: when it last opened again, where it did; `opened_at` is its first opening, by which it is known.
     `ended_at`: when an incident that comes again had been resolved.
     `cost_per_day`: of speculation that does not break even, in the currency of the route's GPU price, where it has one.
     `runbook_urls`: what is read on it, of the rule first, then of those that broke the domains that it joins.
@@ -86,6 +88,7 @@ def incident_event(
         "source": source,
         "since": since.isoformat(),
         "joined": {} if resolved else dict(sorted({domain: since.isoformat(), **joins}.items())),
+        "reopened_at": reopened_at,
         "ended_at": None if ended_at is None else ended_at.isoformat(),
         "last_good_run": None if last_good_run is None else dict(last_good_run),
         "baseline_runs": None if baseline_runs is None else dict(baseline_runs),

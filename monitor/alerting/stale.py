@@ -83,7 +83,7 @@ def stale_event(
         *listed(
             "servers",
             [*map(_reading, around.readings)]
-            or ["nobody read their metrics pages in the last 30m: whether they answer is not known"],
+            or ["whether they answer is not known: no reading of their metrics page since then is stored yet"],
         ),
         *labelled("workers", _workers(around)),
         *labelled("rule", f"{RULE}: {count(periods, 'period')} of {format_duration(every)} without a valid run"),

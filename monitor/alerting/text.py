@@ -241,10 +241,11 @@ def _joint_cause_lines(document: Mapping[str, Any], joined: Collection[str]) -> 
 
 def history_lines(document: Mapping[str, Any]) -> list[str]:
     """How long it lasted and what was broken, at worst how much."""
-    opened, ended = (clock(document[name]) for name in ("opened_at", "happened_at"))
+    opened, ended = clock(_last_opened(document)), clock(document["happened_at"])
+    before = f"; first opened {clock(document['opened_at'])}" if document.get("reopened_at") else ""
     involved = document["involved"]
     parts = [_told(name, involved[name]) for name in worst_first(involved, involved)]
-    return [*labelled("lasted", f"{lasted(document)}, {opened} to {ended}"), *ranked("was broken", parts)]
+    return [*labelled("lasted", f"{lasted(document)}, {opened} to {ended}{before}"), *ranked("was broken", parts)]
 
 
 def _told(name: str, domain: Mapping[str, Any]) -> Told:
@@ -284,7 +285,8 @@ def _replicas(difference: Mapping[str, Any] | None) -> list[str]:
 def _change_meanwhile(document: Mapping[str, Any]) -> str:
     """What was seen to change while it was open: what may have healed it."""
     bump = document["last_bump"]
-    if bump is None or datetime.fromisoformat(bump["noticed_at"]) < datetime.fromisoformat(document["opened_at"]):
+    opened = _last_opened(document)
+    if bump is None or datetime.fromisoformat(bump["noticed_at"]) < datetime.fromisoformat(opened):
         return "nothing was seen to change since it opened"
     return _bump(bump)
 
@@ -297,5 +299,9 @@ def _bump(bump: Mapping[str, Any] | None) -> str:
 
 
 def lasted(document: Mapping[str, Any]) -> str:
-    """From its opening to now, in two units."""
-    return duration(document["opened_at"], document["happened_at"])
+    """From when it last opened to now, in two units."""
+    return duration(_last_opened(document), document["happened_at"])
+
+
+def _last_opened(document: Mapping[str, Any]) -> str:
+    return str(document.get("reopened_at") or document["opened_at"])

@@ -70,6 +70,6 @@ def cost_text(cost: Mapping[str, Any]) -> str:
     """How much, at which price."""
     gpus = f"{cost['gpus']} GPU{'' if cost['gpus'] == 1 else 's'}"
     return (
-        f"{cost['per_hour']:.2f} an hour, {cost['per_day']:.2f} a day for each server kept busy, "
+        f"{cost['per_hour']:.2f} an hour more, {cost['per_day']:.2f} a day more for each server kept busy, "
         f"at {cost['gpu_price_per_hour']:g} an hour for each of {gpus}"
     )

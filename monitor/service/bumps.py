@@ -15,6 +15,7 @@ from monitor.config.alerting import runbook_url
 from monitor.config.replicas import Discovery
 from monitor.core.bumps import METRIC, WINDOW, DomainAfter, domain_after
 from monitor.core.records import Identity, Reason
+from monitor.probing.speedup import IDENTITY_CHANGED
 from monitor.service.jobs import ProbeJob, defer
 from monitor.store import baselines, identities, incidents, queue, runs, slots, trips
 from monitor.store import bumps as store
@@ -124,7 +125,8 @@ class Bumps:
             connection, route.name, run.replica, previous[0], identity_id, changes, case.now, case.recorded.run_id
         )
         store.link_bump(connection, bump_id, verdict_id)
-        probe_after_bump(connection, route, run.replica, f"bump {bump_id}", run.domain)
+        measured = run.domain if run.invalid_reason is None else None
+        probe_after_bump(connection, route, run.replica, f"bump {bump_id}", measured)
         return bump_id
 
     def tell(self, connection: Connection, route: Route, now: datetime) -> list[int]:
@@ -199,6 +201,7 @@ def _announcements_of(
 
 def _unprobed(domains: Sequence[str], replicas: set[str], after: Sequence[store.RunAfter]) -> list[str]:
     """What no run was made of: a domain on a replica that the route still has, or a domain anywhere."""
+    after = [run for run in after if run.invalid_reason != IDENTITY_CHANGED]  # it was begun before the change
     seen = {(run.domain, run.replica) for run in after}
     pairs = [
         f"{domain} on {replica}" for domain in domains for replica in sorted(replicas) if (domain, replica) not in seen

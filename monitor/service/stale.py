@@ -98,7 +98,7 @@ class StaleWatch:
             involved=(incidents.get_incident(connection, incident_id) or {})["domains"],
             every=route.every,
             periods=alerting.stale.after,
-            around=_around(connection, route.name, now),
+            around=_around(connection, route.name, max(now - OF_LATE, min(at for at, _ in stale.values()))),
             route_domains=route.domains,
             opened_at=now,
             now=now,
@@ -110,9 +110,10 @@ class StaleWatch:
         incident_events.add_event(connection, incident_id, Transition.OPENED, document, receivers, now)
 
 
-def _around(connection: Connection, route: str, now: datetime) -> Around:
+def _around(connection: Connection, route: str, since: datetime) -> Around:
+    """`since`: readings that end before it say nothing of what keeps the route from being measured."""
     lives = queue.worker_lives(connection, STALLED_AFTER_SECONDS)
-    readings = newest_readings(connection, route, now - OF_LATE)
+    readings = newest_readings(connection, route, since)
     return Around(lives, queue.due_jobs(connection, route), readings)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Double, cast, func, insert, literal_column, select
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from monitor.core.organic import Organic
 
 
+LONGEST = timedelta(hours=1)
+"""No reading is longer, so that the index by when it began finds those that end after a time."""
+
+
 def store_organic(connection: Connection, rows: Sequence[Organic]) -> None:
     connection.execute(insert(organic), [{**vars(row), "accepted_at": list(row.accepted_at)} for row in rows])
 
@@ -30,12 +35,12 @@ def read_routes(connection: Connection) -> list[str]:
 
 
 def newest_readings(connection: Connection, route: str, since: datetime) -> list[Reading]:
-    """The newest of each replica since then, by replica."""
+    """The newest of each replica that ends after then, by replica."""
     c = organic.c
     statement = (
         select(c.replica, c.reads, c.failures, c.ended_at, c.last_failure)
         .ext(distinct_on(c.replica))
-        .where(c.route == route, c.began_at >= since)
+        .where(c.route == route, c.began_at >= since - LONGEST, c.ended_at > since)
         .order_by(c.replica, c.id.desc())
     )
     return [Reading(**row._mapping) for row in connection.execute(statement)]

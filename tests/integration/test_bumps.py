@@ -14,7 +14,7 @@ from monitor.service.bumps import announce
 from monitor.service.jobs import ProbeJob
 from monitor.store import incidents, outbox, silences
 from monitor.store.bumps import list_bumps
-from tests.factories import DOMAIN, IDENTITY, REPLICA, ROUTE, make_alerting, make_config, make_route
+from tests.factories import DOMAIN, IDENTITY, REPLICA, ROUTE, make_alerting, make_config, make_route, make_run
 from tests.integration.story import BOTH, DROPPED, EVERY, WELL, Story
 from tests.integration.test_shell_answers import specwatch
 
@@ -326,3 +326,15 @@ def test_the_verdict_on_a_bump_names_the_incident_that_is_open_by_then(story: Bu
         f"; incident {incident_id} (page) is open; next: specwatch incidents {incident_id}"
     )
     assert bump["verdict"]["link"] == f"https://specwatch.example.com/incidents/{incident_id}"
+
+
+def test_a_domain_that_was_being_measured_at_the_change_is_measured_anew_before_the_verdict(story: Bumped) -> None:
+    samples = make_run(DROPPED).samples
+    story.run(samples=samples, identity=NEW, invalid_reason="identity_changed_during_run")
+    assert story.waiting() == [(DOMAIN, REPLICA), ("math", REPLICA)], "that run is of neither"
+    for _ in range(2):
+        assert [bump["state"] for bump in story.bumps()] == ["probing"]
+        story.probe(DROPPED, identity=NEW)
+    [bump] = story.bumps()
+    assert bump["state"] == "told"
+    assert [(one["domain"], one["changed"]) for one in bump["verdict"]["domains"]] == [(DOMAIN, True), ("math", True)]

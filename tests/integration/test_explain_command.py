@@ -207,7 +207,7 @@ def test_lost_money_is_told_where_the_route_has_a_price(story: Story, tmp_path: 
     recorded = story.run(DROPPED)
     text = told(story, "--run", str(recorded.run_id), config=tmp_path)
     assert "pace the same tokens take 1.25 times as long (192 tokens a second per request, baseline 240)" in text
-    assert "cost 1.00 an hour, 24.00 a day for each server kept busy, at 2 an hour for each of 2 GPUs" in text
+    assert "cost 1.00 an hour more, 24.00 a day more for each server kept busy, at 2 an hour for each of 2 GPUs" in text
     assert "cost" not in told(story, "--run", str(recorded.run_id))
 
 

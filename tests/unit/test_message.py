@@ -59,7 +59,10 @@ IMPACT = (
     "             1.25 times as long (192 tokens a second per request, baseline 240), measured on the\n"
     "             probes\n"
 )
-COST = "  cost       1.00 an hour, 24.00 a day for each server kept busy, at 2 an hour for each of 2 GPUs\n"
+COST = (
+    "  cost       1.00 an hour more, 24.00 a day more for each server kept busy, at 2 an hour for each of\n"
+    "             2 GPUs\n"
+)
 
 
 def confirmed() -> Verdict:
@@ -89,6 +92,7 @@ def event(transition: Transition, verdict: Verdict, **changes: Any) -> dict[str,
         "joins": {},
         "joins_causes": {},
         "opened_at": START + timedelta(minutes=11),
+        "reopened_at": None,
         "now": START + timedelta(minutes=11),
         "broken_domains": ["coding"],
         "involved": {"coding": CODING},
@@ -369,6 +373,16 @@ def test_a_resolved_incident_says_how_it_stands_how_long_it_lasted_and_what_it_w
     )
 
 
+def test_what_opened_again_lasted_since_then() -> None:
+    again, now = START + timedelta(hours=2), START + timedelta(hours=2, minutes=5)
+    document = event(Transition.RESOLVED, well(), reopened_at=again.isoformat(), now=now)
+    assert document["summary"].endswith("level with its baseline 2.40, after 5 min 0 s; incident 12")
+    assert (
+        "\n  lasted     5 min 0 s, 2026-03-02 12:00:00 UTC to 2026-03-02 12:05:00 UTC; first opened 2026-03-02\n"
+        "             10:11:00 UTC\n"
+    ) in document["text"]
+
+
 def test_a_resolved_incident_says_what_was_seen_to_change_while_it_was_open() -> None:
     bump = {**DRAFTER_BUMP, "noticed_at": "2026-03-02T12:00:00+00:00"}
     document = event(Transition.RESOLVED, well(), last_bump=bump, now=START + timedelta(hours=3))
@@ -455,6 +469,7 @@ def test_the_document_holds_everything_a_receiver_may_show() -> None:
         "since": "2026-03-02T10:00:00+00:00",
         "joined": {"coding": "2026-03-02T10:00:00+00:00"},
         "opened_at": "2026-03-02T10:11:00+00:00",
+        "reopened_at": None,
         "happened_at": "2026-03-02T10:11:00+00:00",
         "ended_at": None,
         "last_good_run": LAST_GOOD,

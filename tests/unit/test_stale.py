@@ -126,8 +126,9 @@ def test_where_no_run_was_made_at_all_the_workers_and_the_servers_are_told_of(ar
     text = opening(around=around, coding=Measured())["text"]
     assert ": no run was made; next: specwatch incidents 13\n" in text
     assert "\n  measured   coding: never, since 2026-03-02 10:00:00 UTC\n  servers  " in text
-    assert "servers nobody read their metrics pages in the last 30m: whether they answer is not known workers" in (
-        " ".join(text.split())
+    assert (
+        "servers whether they answer is not known: no reading of their metrics page since then is stored yet workers"
+        in (" ".join(text.split()))
     )
     assert f"workers {workers} rule" in " ".join(text.split())
 
