@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from monitor.errors import StoreError
 from monitor.postgres import EmbeddedPostgres
 from monitor.store.database import Database
 from tests.acceptance.processes import PROMPTS, Home, Serve, eventually, requests_running
@@ -71,14 +72,21 @@ def test_the_own_postgres_killed_between_a_send_and_its_mark_loses_no_message_an
         queue_opened_and_resolved(database, "hook")
         assert hook.reached.wait(60), serve.log()
         os.kill(int((home.data / "postgres" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
-        eventually(lambda: "messages wait in the outbox" in serve.log(), "the accepted message cannot be noted")
         hook.delay_seconds = 0.0
-        eventually(lambda: serve.get("/readyz") == 200, "the database is back")
-        eventually(lambda: not unsent(database), "everything is sent, once the lease is over", 90)
+        eventually(lambda: all_sent(database), "everything is sent, once the lease is over", 120)
         database.close()
-    assert [message.transition for message in hook.messages] == ["opened", "opened", "resolved"]
-    assert hook.messages[0].key == hook.messages[1].key
+    told = [message.transition for message in hook.messages]
+    assert told in (["opened", "opened", "resolved"], ["opened", "resolved"]), "again only where it was back too late"
+    assert len({message.key for message in hook.messages[:-1]}) == 1
     serve.stop()
+
+
+def all_sent(database: Database) -> bool:
+    """Not while the database is away."""
+    try:
+        return not unsent(database)
+    except StoreError:
+        return False
 
 
 def test_a_finished_run_waits_for_a_stopped_database_longer_than_the_grace_period(

@@ -25,6 +25,10 @@ NOT_A_FIGURE = frozenset({"acceptance_by_source", "resolve_change", "trip_change
 """`acceptance_by_source` has its sources as keys; the lines of a rule and the name of a model are settings."""
 
 
+FIGURE = re.compile(r"(?<![\d.])\d+\.\d\d\b(?!\.\d)")
+"""With two decimals; a version has more parts."""
+
+
 def nameless_in_document(document: Any, where: str = "", named: bool = False) -> Iterator[str]:
     """Paths of figures whose source neither their object nor one around it names."""
     if isinstance(document, list):
@@ -85,7 +89,7 @@ def _nameless_rows(paragraph: str) -> list[str]:
     for number, line in enumerate(lines[:-1]):
         is_heading = re.match(r"^─|^\|[-: |]+$", lines[number + 1])
         if is_heading and "source" in line and IN_WORDS.search(line):
-            return [row for row in lines[number + 2 :] if re.search(r"\d\.\d\d\b", row) and not SOURCE.search(row)]
+            return [row for row in lines[number + 2 :] if FIGURE.search(row) and not SOURCE.search(row)]
     return []
 
 
