@@ -119,6 +119,7 @@ def closed_event(
     severity: str,
     reason: str,
     opened_at: datetime,
+    reopened_at: str | None,
     now: datetime,
     involved: Mapping[str, Mapping[str, Any]],
     external_url: str | None,
@@ -138,6 +139,7 @@ def closed_event(
         ),
         "domain": ", ".join(sorted(involved)),
         "domains": [],
+        "reopened_at": reopened_at,
         "reason": reason,
     }
     where = f"{route} · {named(sorted(involved))}"

@@ -2,11 +2,12 @@
 
 from monitor.core.gate import GateReason
 from monitor.engines.failures import GONE
+from monitor.probing.outcome import IDENTITY_CHANGED
 
 _REASONS = {
     "contaminated": GateReason.CONTAMINATED,
     "too_few_valid_prompts": GateReason.TOO_FEW_PROMPTS,
-    "identity_changed_during_run": GateReason.IDENTITY_CHANGED,
+    IDENTITY_CHANGED: GateReason.IDENTITY_CHANGED,
     "model_not_served": GateReason.OTHER_MODEL,
     "speculates": GateReason.TWIN_SPECULATES,
     **dict.fromkeys(GONE - {"several_models", "model_not_served"}, GateReason.UNREACHABLE),

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 SourceWish: TypeAlias = Literal["auto", "request", "stream", "counters"]
 CROWDED_RATIO = 0.5
 """Tokens for others, by our own, from which a run of source `counters` is refused whole."""
+IDENTITY_CHANGED = "identity_changed_during_run"
+"""Why a run is invalid that a change of model, drafter or engine, or a restart, fell into."""
 LATE_SECONDS = 0.1
 """Our own delay from which a run warns about its times: several steps of a fast server."""
 LATE = f"this machine was late by more than {LATE_SECONDS * 1000:.0f} ms: times include its own delay"
@@ -168,7 +170,7 @@ class Outcome:
         for what, seen in (("fingerprints", _fingerprints(attempts)), ("K", set(map(str, _request_ks(attempts))))):
             if len(seen) > 1:
                 detail = f"{self.url}: answers of one run have different {what}: {', '.join(sorted(seen))}"
-                return "identity_changed_during_run", detail
+                return IDENTITY_CHANGED, detail
         valid = sum(sample.valid for sample in samples)
         if valid >= min_prompts:
             return None

@@ -11,7 +11,7 @@ from monitor.core.speedup import Speedup
 from monitor.core.sweep import point
 from monitor.errors import TargetError
 from monitor.probing.clock import SystemClock
-from monitor.probing.outcome import LATE_SECONDS
+from monitor.probing.outcome import IDENTITY_CHANGED, LATE_SECONDS
 from monitor.probing.sweep import Contender, Measured, Plan, interleaved, warnings_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from monitor.probing.target import Target
     from monitor.prompts.sets import PromptSet
 
-IDENTITY_CHANGED = "identity_changed_during_run"
 PASSES = 3
 """Of each side: the fewest whose spread gives a useful interval, and two pairs of the twin beside itself."""
 

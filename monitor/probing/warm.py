@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from monitor.core.learning import learns_from_replay
 from monitor.core.warm import not_warmed, warmed
 from monitor.probing.conversation import Attempt
+from monitor.probing.outcome import IDENTITY_CHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ async def warm_pass(run: Run, cold: Walk, prompts: Sequence[Prompt], min_prompts
     invalid = outcome.invalid(attempts, samples, min_prompts)
     if invalid is None and (changes := outcome.identity(attempts).changes_from(identity)):
         told = ", ".join(f"{name} {before} → {now}" for name, (before, now) in changes.items())
-        invalid = "identity_changed_during_run", f"{run.replica}: changed before the warm pass: {told}"
+        invalid = IDENTITY_CHANGED, f"{run.replica}: changed before the warm pass: {told}"
     found = warmed(run.domain, run.samples, samples, invalid, run.replica)
     unknown = (CACHE_UNKNOWN,) if found.cached_ratio is None and invalid is None else ()
     return found, (*unknown, *(f"warm pass: {warning}" for warning in walk.warnings()))

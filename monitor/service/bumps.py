@@ -15,7 +15,7 @@ from monitor.config.alerting import runbook_url
 from monitor.config.replicas import Discovery
 from monitor.core.bumps import METRIC, WINDOW, DomainAfter, domain_after
 from monitor.core.records import Identity, Reason
-from monitor.probing.speedup import IDENTITY_CHANGED
+from monitor.probing.outcome import IDENTITY_CHANGED
 from monitor.service.jobs import ProbeJob, defer
 from monitor.store import baselines, identities, incidents, queue, runs, slots, trips
 from monitor.store import bumps as store

@@ -102,7 +102,7 @@ class Transitions:
             ended_at=ended_at,
             cost_per_day=None if resolved else _cost_per_day(route, verdict),
             opened_at=incidents.opened_at(connection, incident_id),
-            reopened_at=known["reopened_at"],
+            reopened_at=case.now.isoformat() if transition is life.Transition.REOPENED else known["reopened_at"],
             now=case.now,
             broken_domains=list(state.domains),
             involved=known["domains"],

@@ -399,7 +399,8 @@ def test_an_incident_closed_without_a_measurement_says_why_and_does_not_claim_th
         labels={"team": "chat"},
         severity="page",
         reason="route removed from configuration",
-        opened_at=START,
+        opened_at=START - timedelta(hours=5),
+        reopened_at=START.isoformat(),
         now=START + timedelta(hours=3),
         involved={"coding": CODING},
         external_url=None,
@@ -408,7 +409,8 @@ def test_an_incident_closed_without_a_measurement_says_why_and_does_not_claim_th
     assert document["text"] == (
         "RESOLVED chat-prod · coding: route removed from configuration, after 3 h 0 min; "
         "nothing was measured to be well; incident 12\n"
-        "  lasted     3 h 0 min, 2026-03-02 10:00:00 UTC to 2026-03-02 13:00:00 UTC\n"
+        "  lasted     3 h 0 min, 2026-03-02 10:00:00 UTC to 2026-03-02 13:00:00 UTC; first opened 2026-03-02\n"
+        "             05:00:00 UTC\n"
         "  was broken coding, at worst -23.0% (1.85 of 2.40, run 36)\n"
         "  next       specwatch incidents 12"
     )
