@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+STOOD_STILL_SECONDS = 1.0
+"""A timer that rings later than this tells that our own process stood still, whatever the server did meanwhile."""
+
 
 class Patience:
     """Limits of one request: until the first token, then between events, and in all. Counts from `sent()`.
@@ -23,7 +26,8 @@ class Patience:
 
     `with Patience(…) as patience:` has one timer for the whole request, which is set again when it rings too early:
     an `asyncio.timeout` for every event would cost as much as reading the event. All of it happens in one task, which
-    the timer cancels if it waits then.
+    the timer cancels if it waits then. Time for which our own process stood still (a machine that was suspended) is
+    given again: what the server sent in it may lie unread.
     """
 
     def __init__(self, url: str, timeouts: Timeouts, *, lookup: bool = False) -> None:
@@ -88,7 +92,10 @@ class Patience:
         self._timer = None
         if not self._waiting:
             return  # the next wait sets it again
-        if self._loop.time() < min(self._until, self._end):
+        late = self._loop.time() - min(self._until, self._end)
+        if late >= STOOD_STILL_SECONDS:
+            self._until, self._end = self._until + late, self._end + late
+        if late < 0 or late >= STOOD_STILL_SECONDS:
             self._set_timer()
         else:
             self._ran_out = True

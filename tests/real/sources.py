@@ -26,8 +26,9 @@ OUR_OWN = 4
 PROMPTS = 24
 """Some 800 steps: well above the 500 from where a run says of its sources that they disagree."""
 REFUSED_PROMPTS = 6
-LOST = ("cut_off", "connect_timeout")
-"""Where processes stand still for seconds, the server closes connections that wait, and prompts are lost on them."""
+LOST = ("cut_off", "connect_timeout", "first_token_timeout", "stalled", "total_timeout")
+"""Where processes stand still for seconds, the server closes connections that wait or falls silent, and prompts are
+lost on that."""
 ATTEMPTS = 8
 """For a run as wanted: one that lost no prompt (which are left would decide its acceptance length), and under load one
 that met the load (a process that stands still asks for nothing, and the server is quiet meanwhile)."""

@@ -1,4 +1,6 @@
 import asyncio
+import socket
+import time
 
 import pytest
 
@@ -67,6 +69,25 @@ async def test_time_that_runs_out_while_nobody_waits_cancels_nobody_but_ends_the
         await waited.wait(asyncio.sleep(0))
         await asyncio.sleep(2 * SHORT)
         assert await reason_of(waited) == "first_token_timeout"
+
+
+async def test_what_came_while_our_own_process_stood_still_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monitor.probing.patience.STOOD_STILL_SECONDS", 0.1)
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    with patience(stall=SHORT) as waited:
+        waited.progressed()
+        asyncio.get_running_loop().call_soon(stand_still, theirs)
+        assert await waited.wait(reader.read(10)) == b"a token"
+        waited.progressed()
+        assert await reason_of(waited) == "stalled"
+    writer.close()
+    theirs.close()
+
+
+def stand_still(server: socket.socket) -> None:
+    time.sleep(0.2)
+    server.send(b"a token")
 
 
 async def test_a_task_that_ran_out_of_patience_is_not_left_cancelled() -> None:
