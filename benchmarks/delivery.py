@@ -1,21 +1,29 @@
-"""How fast a full outbox is drained to a healthy web hook by one process, beside POSTing the same bodies bare.
+"""How fast a full outbox is drained to a healthy web hook by one process, beside POSTing the same bodies bare, and how
+long a message waits there while another web hook takes connections and never answers.
 
-    python benchmarks/delivery.py [--deliveries 1000]
+    python benchmarks/delivery.py [--deliveries 1000] [--seconds 30]
 
-Every delivery is claimed under a lease, sent and marked, by the loop that `serve` runs, its pause of a second between
-two rounds included. Bare: the same bodies, 50 at once, one client each, as the sender has them, and no database.
+Every delivery is claimed under a lease, sent and marked, by the loop that `serve` runs. Bare: the same bodies, 50 at
+once, one client each, and no database. Beside the other: a message is queued to the healthy one every half second, and
+its wait is from then to its mark in the store.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
+import logging
+import socket
+import statistics
 import tempfile
 import threading
 import time
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from sqlalchemy import func, select
 from stage import machine
 
 from monitor.alerting.alertmanager import webhook_body
@@ -25,12 +33,17 @@ from monitor.alerting.sender import Sender
 from monitor.config.alerting import Alerting
 from monitor.core.incidents import BrokenDomain, IncidentState, Transition
 from monitor.postgres import EmbeddedPostgres
-from monitor.service.outgoing import SEND_EVERY_SECONDS
+from monitor.service.outgoing import Outgoing
 from monitor.store import incident_events, incidents, migrate, outbox
 from monitor.store.database import Database
+from monitor.store.schema import deliveries
 
 AT_ONCE = 50
 BOUND_SECONDS = 60
+WAIT_BOUND_SECONDS = 5
+HANGS_FOR = "25s"
+HANGING = 100
+"""Messages that wait for the web hook that never answers: more than are sent at once."""
 STATE = IncidentState({"coding": BrokenDomain("acceptance-drop", "page")})
 
 
@@ -56,7 +69,10 @@ class Server(ThreadingHTTPServer):
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--deliveries", type=int, default=1000)
-    number = options.parse_args().deliveries
+    options.add_argument("--seconds", type=int, default=30, help="of sending beside a web hook that never answers")
+    asked = options.parse_args()
+    number = asked.deliveries
+    logging.disable(logging.WARNING)  # of each attempt that is not answered
     print(f"{machine.described()}, load {machine.load()}")
     server = Server(("127.0.0.1", 0), Hook)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -64,12 +80,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory, EmbeddedPostgres(Path(directory)) as database_url:
         database = Database(database_url)
         migrate.upgrade(database)
-        _fill(database, number)
+        _fill(database, range(number), ["hook"])
         seconds = asyncio.run(_drained(database, url))
+        waits = asyncio.run(_beside_hanging(database, url, number, asked.seconds))
         database.close()
     bare = asyncio.run(_posted(url, number))
     print(f"{number} deliveries drained in {seconds:.1f} s, bound {BOUND_SECONDS} s for 1000")
     print(f"bare POSTs of the same bodies: {bare:.1f} s; the outbox takes {seconds / bare:.1f} times that")
+    shown = f"{statistics.median(waits):.2f} s at the median, {max(waits):.2f} s at most, bound {WAIT_BOUND_SECONDS} s"
+    print(f"beside a web hook that never answers: {len(waits)} messages from queued to sent in {shown}")
 
 
 def _document(number: int) -> dict[str, object]:
@@ -90,28 +109,64 @@ def _document(number: int) -> dict[str, object]:
     }
 
 
-def _fill(database: Database, number: int) -> None:
+def _fill(database: Database, positions: Sequence[int], receivers: list[str]) -> None:
     now = datetime.now(UTC)
     with database.transaction() as connection:
-        for position in range(number):
+        for position in positions:
             document = _document(position)
             incident_id = incidents.save_state(connection, str(document["route"]), None, STATE, now)
-            incident_events.add_event(connection, incident_id, Transition.OPENED, document, ["hook"], now)
+            incident_events.add_event(connection, incident_id, Transition.OPENED, document, receivers, now)
+
+
+@contextlib.asynccontextmanager
+async def _sending(database: Database, urls: dict[str, str]) -> AsyncIterator[None]:
+    """The loop of `serve` runs."""
+    settings = {
+        "rules": [{"name": "acceptance-drop", "drop": "15%"}],
+        "receivers": [{"name": name, "webhook": {"url": url, "timeout": HANGS_FOR}} for name, url in urls.items()],
+    }
+    receivers = build_receivers(Alerting.model_validate(settings))
+    running = asyncio.create_task(Outgoing(Sender(database, receivers, lambda: datetime.now(UTC))).run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
 
 
 async def _drained(database: Database, url: str) -> float:
-    settings = {
-        "rules": [{"name": "acceptance-drop", "drop": "15%"}],
-        "receivers": [{"name": "hook", "webhook": {"url": url}}],
-    }
-    sender = Sender(database, build_receivers(Alerting.model_validate(settings)), lambda: datetime.now(UTC))
     began = time.monotonic()
-    while True:
-        await sender.send_due()
-        with database.transaction() as connection:
-            if ("hook", "pending") not in outbox.outbox_counts(connection):
-                return time.monotonic() - began
-        await asyncio.sleep(SEND_EVERY_SECONDS)
+    async with _sending(database, {"hook": url}):
+        await _until_sent(database)
+        return time.monotonic() - began
+
+
+async def _beside_hanging(database: Database, url: str, first: int, seconds: int) -> list[float]:
+    """Seconds from queued to sent of each message to the healthy one."""
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as hanging:  # the kernel takes connections, nobody reads
+        _fill(database, range(first, first + HANGING), ["hanging"])
+        last = first + HANGING + 2 * seconds
+        async with _sending(database, {"hook": url, "hanging": f"http://127.0.0.1:{hanging.getsockname()[1]}/"}):
+            for position in range(first + HANGING, last):
+                await asyncio.to_thread(_fill, database, [position], ["hook"])
+                await asyncio.sleep(0.5)
+            await _until_sent(database)
+    waited = func.extract("epoch", deliveries.c.sent_at - deliveries.c.due_at)
+    newest = select(waited).where(deliveries.c.receiver == "hook").order_by(deliveries.c.id.desc()).limit(2 * seconds)
+    with database.transaction() as connection:
+        return [float(wait) for wait in connection.execute(newest).scalars()]
+
+
+async def _until_sent(database: Database) -> None:
+    sent = False
+    while not sent:
+        await asyncio.sleep(0.1)
+        sent = await asyncio.to_thread(_is_sent, database)
+
+
+def _is_sent(database: Database) -> bool:
+    with database.transaction() as connection:
+        return ("hook", "pending") not in outbox.outbox_counts(connection)
 
 
 async def _posted(url: str, number: int) -> float:

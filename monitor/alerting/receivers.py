@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from monitor.alerting import alertmanager, apprise_services, mail, pagerduty, slack, teams
+from monitor.alerting.own_threads import OwnThreads
 from monitor.alerting.peers import Peers
 from monitor.alerting.posting import Arrival, Failure, Post, Why, host_of, post
 from monitor.alerting.signing import signed_headers
@@ -213,6 +214,7 @@ class EmailReceiver:
 
     def __init__(self, settings: Email) -> None:
         self.settings = settings
+        self._threads = OwnThreads()
 
     def where(self) -> str:
         return f"{', '.join(self.settings.to)} by {self.settings.host}:{self.settings.port}"
@@ -224,7 +226,7 @@ class EmailReceiver:
         try:
             credentials = self._credentials()
             async with asyncio.timeout(seconds):
-                return await asyncio.to_thread(
+                return await self._threads.run(
                     mail.handed_over, message, settings.host, settings.port, settings.security, credentials, seconds
                 )
         except ConfigError as error:
@@ -244,6 +246,7 @@ class AppriseReceiver:
     def __init__(self, name: str, settings: Apprise) -> None:
         apprise_services.require_apprise(name)
         self.settings = settings
+        self._threads = OwnThreads()
 
     def where(self) -> str:
         return apprise_services.scheme_of(_revealed(self.settings.url))
@@ -254,7 +257,7 @@ class AppriseReceiver:
         try:
             url = _revealed(self.settings.url)
             async with asyncio.timeout(seconds):
-                return await asyncio.to_thread(apprise_services.handed_over, url, delivery.document, seconds)
+                return await self._threads.run(apprise_services.handed_over, url, delivery.document, seconds)
         except ConfigError as error:
             return Failure(str(error), why=Why.SECRET)
         except TimeoutError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,9 @@ LONGEST_SEND_SECONDS = 25.0
 """An attempt ends before its lease does, whatever time-out its receiver has."""
 FIRST_RETRY_SECONDS = 5.0
 LONGEST_RETRY_SECONDS = 3600.0
+AT_ONCE = 50
+"""Attempts under way in one process, shared out among its receivers: one that hangs fills its own share alone."""
+AT_ONCE_EACH = 10
 GIVE_UP_AFTER_ATTEMPTS = 100
 """About four days of hourly attempts."""
 
@@ -43,7 +47,10 @@ def retry_delay_seconds(attempts: int, failure: Failure, jitter: float) -> float
 
 
 class Sender:
-    """Sends what is due, several receivers at once; safe beside other senders on the same database.
+    """Sends what is due, to each receiver as fast as it answers; safe beside other senders on the same database.
+
+    Guarantee: at most AT_ONCE attempts are under way, or one per receiver where there are more receivers, and to none
+    more than its share. An attempt begins when its lease does, and ends before it.
 
     Counts since it was made: attempts, those that failed, messages given up, and pauses that receivers asked for.
     """
@@ -66,18 +73,39 @@ class Sender:
         self.failures = Tally({"receiver": receivers, "reason": list(Why)})
         self.given_up = Tally({"receiver": receivers, "reason": list(Why)})
         self.pauses = Tally({"receiver": receivers})
+        self._share = max(1, min(AT_ONCE_EACH, AT_ONCE // max(1, len(receivers))))
+        self._under_way: dict[asyncio.Task[None], str] = {}
 
-    async def send_due(self, limit: int = 50) -> int:
-        """Sends every due delivery once; returns how many were tried."""
-        claimed = await asyncio.to_thread(self._claim, limit)
-        await asyncio.gather(*(self._send(delivery) for delivery in claimed))
+    @property
+    def under_way(self) -> set[asyncio.Task[None]]:
+        """What was begun and not yet looked at by `begin_due`: done when it is sent and settled, or was not."""
+        return set(self._under_way)
+
+    async def send_due(self) -> int:
+        """Sends what is due as far as its receivers have room, and waits for all of it; returns how many were begun."""
+        begun = await self.begin_due()
+        await asyncio.gather(*self.under_way)
+        return begun
+
+    async def begin_due(self) -> int:
+        """Begins to send what is due as far as its receivers have room; waits for none; returns how many.
+
+        Raises what settling an earlier one raised. Of a StoreError that one is sent again when its lease is over.
+        """
+        done = {task for task in self._under_way if task.done()}
+        for task in done:
+            del self._under_way[task]
+        await asyncio.gather(*(task for task in done if not task.cancelled()))
+        claimed = await asyncio.to_thread(self._claim)
+        self._under_way |= {asyncio.create_task(self._send(delivery)): delivery.receiver for delivery in claimed}
         return len(claimed)
 
-    def _claim(self, limit: int) -> list[Delivery]:
-        now = self.now()
+    def _claim(self) -> list[Delivery]:
+        now, busy = self.now(), Counter(self._under_way.values())
+        room = {name: self._share - busy[name] for name in self.receivers}
         with self.database.transaction() as connection:
             open_windows(connection, self.maintenance, now)
-            return outbox.claim_deliveries(connection, now, LEASE, limit, self.receivers.keys())
+            return outbox.claim_deliveries(connection, now, LEASE, AT_ONCE, room)
 
     async def _send(self, delivery: Delivery) -> None:
         receiver = self.receivers.get(delivery.receiver)

@@ -16,7 +16,7 @@ from monitor.alerting.dead_letters import DeadLetters
 from monitor.alerting.peer_watch import PeerWatch
 from monitor.alerting.receivers import RESEND_EVERY_SECONDS, build_receivers
 from monitor.alerting.resender import Resender
-from monitor.alerting.sender import Sender
+from monitor.alerting.sender import AT_ONCE, Sender
 from monitor.config.load import check_secrets
 from monitor.errors import StoreError
 from monitor.service import acknowledging, pruning, reminding, silence_ends, stale
@@ -68,8 +68,9 @@ logger = logging.getLogger(__name__)
 KEEP_ALIVE_EVERY_SECONDS = 2.0
 LOOK_FOR_OVERDUE_EVERY_SECONDS = 30.0
 SEND_LAST_SECONDS = 10.0
-OTHER_THREADS = 8
-"""Threads for the database beside one per probe: scheduler, sender, keeper and some pages at once."""
+OTHER_THREADS = 8 + AT_ONCE
+"""Threads for the database beside one per probe: scheduler, sender, keeper and some pages at once; and one for each
+attempt to send, whose host's name may take long to resolve."""
 
 
 def now() -> datetime:

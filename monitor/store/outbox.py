@@ -19,10 +19,10 @@ from monitor.store.schema import deliveries, incident_events, incidents
 from monitor.store.silences import apply_silences
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import ColumnElement, Connection, Row
 
 
 LEFT_BEHIND_AFTER = timedelta(minutes=2)
@@ -171,33 +171,23 @@ def take_place_of_silenced(connection: Connection, incident_id: int) -> None:
 
 
 def claim_deliveries(
-    connection: Connection, now: datetime, lease: timedelta, limit: int, receivers: Collection[str] | None = None
+    connection: Connection, now: datetime, lease: timedelta, limit: int, room: Mapping[str, int] | None = None
 ) -> list[Delivery]:
     """Leases due deliveries to the caller: skipped by other senders until the lease lapses.
 
     Only the oldest pending delivery of an incident and receiver is due, so that transitions arrive in order. What a
-    silence covers is held back first. `receivers`: those that the caller knows, None for any; what is for another is
-    due when nobody has taken it within LEFT_BEHIND_AFTER.
+    silence covers is held back first. `room`: the receivers that the caller knows, and how many it can send each of
+    them, None for any; what is for another is due when nobody has taken it within LEFT_BEHIND_AFTER. `limit`: of each
+    receiver that is not in `room`.
     """
     apply_silences(connection, now)
-    earlier = deliveries.alias("earlier")
-    blocked = exists().where(
-        earlier.c.incident_id == deliveries.c.incident_id,
-        earlier.c.receiver == deliveries.c.receiver,
-        earlier.c.id < deliveries.c.id,
-        earlier.c.state == "pending",
-    )
     free = or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now)
-    known = true() if receivers is None else deliveries.c.receiver.in_(receivers)
-    mine = or_(known, deliveries.c.due_at <= now - LEFT_BEHIND_AFTER)
-    due = (
-        select(deliveries.c.id)
-        .where(deliveries.c.state == "pending", deliveries.c.due_at <= now, free, mine, ~blocked)
-        .order_by(deliveries.c.due_at)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
-    ids = list(connection.execute(due).scalars())
+    due = and_(deliveries.c.state == "pending", deliveries.c.due_at <= now, free)
+    ids: list[int] = []
+    for receiver in connection.execute(select(deliveries.c.receiver).where(due).distinct()).scalars().all():
+        known = room is None or receiver in room
+        mine = and_(due, true() if known else deliveries.c.due_at <= now - LEFT_BEHIND_AFTER)
+        ids += _oldest(connection, receiver, mine, (room or {}).get(receiver, limit))
     if not ids:
         return []
     leased = update(deliveries).where(deliveries.c.id.in_(ids))
@@ -212,6 +202,20 @@ def claim_deliveries(
         Delivery(r.id, r.receiver, r.incident_id or 0, r.event_id, r.transition, r.document, r.attempts)
         for r in connection.execute(statement)
     ]
+
+
+def _oldest(connection: Connection, receiver: str, due: ColumnElement[bool], limit: int) -> Sequence[int]:
+    """Ids of what is due for the receiver and waits for nothing before it, locked; what another claims is skipped."""
+    earlier = deliveries.alias("earlier")
+    blocked = exists().where(
+        earlier.c.incident_id == deliveries.c.incident_id,
+        earlier.c.receiver == receiver,
+        earlier.c.id < deliveries.c.id,
+        earlier.c.state == "pending",
+    )
+    statement = select(deliveries.c.id).where(deliveries.c.receiver == receiver, due, ~blocked)
+    statement = statement.order_by(deliveries.c.due_at).limit(limit).with_for_update(skip_locked=True)
+    return connection.execute(statement).scalars().all()
 
 
 def mark_sent(connection: Connection, delivery_id: int, now: datetime) -> bool:

@@ -157,6 +157,13 @@ def test_no_more_than_asked_are_claimed_the_longest_due_first(connection: Connec
     assert len(claimed(connection)) == 3
 
 
+def test_each_receiver_is_claimed_for_as_far_as_it_has_room(connection: Connection) -> None:
+    for number in range(5):
+        opened(connection, f"route-{number}", ("full", "slow", "well"))
+    found = outbox.claim_deliveries(connection, START, LEASE, 50, {"full": 0, "slow": 2, "well": 9})
+    assert [d.receiver for d in found] == ["slow", "well", "slow", "well", "well", "well", "well"]
+
+
 def test_two_senders_at_once_never_claim_the_same_delivery(database: Database) -> None:
     with database.transaction() as connection:
         for number in range(6):
