@@ -23,7 +23,7 @@ from monitor.core.statistics import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-GATE_VERSION = 1
+GATE_VERSION = 2
 LOOKS = (2, 3, 4, 5)
 """Pairs after which it is looked at."""
 ALPHA = 0.05

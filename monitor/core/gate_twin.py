@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from statistics import mean, median, stdev
 from typing import TYPE_CHECKING, Any
 
-from monitor.core.format import agreement_text, figure
-from monitor.core.gate import Decision, GateReason
+from monitor.core.format import agreement_text, count, figure
+from monitor.core.gate import SEVEREST_FIRST, Decision, GateReason
 from monitor.core.outputs import Agreement, Outputs
 from monitor.core.speedup import POINT_KEYS
 from monitor.core.statistics import RatioEstimate
@@ -31,7 +31,6 @@ ALPHA = 0.05
 SPREAD_FLOOR = math.sqrt(SLACK_RATIO * (1 - SLACK_RATIO))
 """Least spread over prompts believed: that of outputs which are just so much less alike. Of few prompts none may differ
 by luck, and their own spread would be 0."""
-FEWEST_PROMPTS = 12
 MEASURED = (*POINT_KEYS, "outputs", "invalid_reason", "invalid_detail")
 """Of a speedup's document, what a domain of a gate has of it."""
 
@@ -52,6 +51,11 @@ class TwinDomain:
     def outputs(self) -> Outputs | None:
         return None if self.found is None else self.found.outputs
 
+    @property
+    def unmeasured(self) -> bool:
+        """It ended before there was anything to compare, for the reason it has."""
+        return not is_pass((self.reason, self.text)) and (self.found is None or self.found.point is None)
+
     def as_dict(self) -> dict[str, Any]:
         """The JSON shape of it (docs/json.md)."""
         measured = {} if self.found is None else self.found.as_dict()
@@ -63,12 +67,13 @@ class GateTwin:
     """The candidate's own plain twin in a gate: what the candidate must show beside it, and what it did, by domain.
 
     `lossless`: the share of greedy outputs that must be the twin's, or AS_THE_TWIN; None: whatever they are.
-    `weights`: of the domains in the mix.
+    `min_prompts`: of each domain so many outputs must be comparable. `weights`: of the domains in the mix.
     """
 
     replica: str
     min_speedup: float
     lossless: float | str | None
+    min_prompts: int
     weights: Mapping[str, float]
     identity: Identity | None = None
     domains: Mapping[str, TwinDomain] = field(default_factory=dict)
@@ -99,19 +104,28 @@ class GateTwin:
         return pooled_outputs({name: one.outputs for name, one in self.domains.items() if one.outputs})
 
     @property
+    def _outputs_text(self) -> str:
+        """Of outputs that are only reported; empty without any."""
+        if self.outputs is None:
+            return ""
+        return outputs_text(self.outputs, {name: len(prompts_of(one.outputs)) for name, one in self.domains.items()})
+
+    @property
     def _lossless(self) -> tuple[GateReason, str] | None:
         """None where nothing is required, or nothing was measured yet."""
         if self.lossless is None or not self.domains:
             return None
-        unknown = any(one.outputs is None for one in self.domains.values())
-        return lossless_ending(None if unknown else self.outputs, self.lossless)
+        if missing := [(one.reason, f"{name}: {one.text}") for name, one in self.domains.items() if one.unmeasured]:
+            return min(missing, key=lambda part: SEVEREST_FIRST.index(part[0].decision))
+        outputs = {name: one.outputs for name, one in self.domains.items()}
+        return lossless_ending(outputs, self.lossless, self.min_prompts)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON shape of it (docs/json.md)."""
         speedup = {} if self.speedup is None else self.speedup.as_dict()
         outputs = {} if self.outputs is None else self.outputs.as_dict()
         mix = None if self.mix is None else (self.mix.reason, self.mix.text)
-        told = {"text": outputs_text(self.outputs)} if self.outputs is not None and self.lossless is None else {}
+        told = {} if self.lossless is not None else {"text": self._outputs_text or None}
         return {
             "replica": self.replica,
             "identity": None if self.identity is None else self.identity.as_dict(),
@@ -192,35 +206,59 @@ def _pooled(domains: Mapping[str, Agreement]) -> Agreement:
     )
 
 
-def outputs_text(found: Outputs) -> str:
-    """How many outputs are the twin's, how many the twin repeats, and where the others part."""
+def prompts_of(found: Outputs | None, required: float | str | None = None) -> list[str]:
+    """Those whose outputs can be compared; beside the twin's own agreement, those that it answered twice as well."""
+    if found is None:
+        return []
+    own = found.twin_and_itself.by_prompt
+    return [prompt for prompt in found.replica_and_twin.by_prompt if required != AS_THE_TWIN or prompt in own]
+
+
+def outputs_text(found: Outputs, prompts: Mapping[str, int]) -> str:
+    """How many outputs are the twin's, how many the twin repeats, where the others part, and what was compared.
+
+    `prompts`: of each domain how many.
+    """
     told = (
         f"{agreement_text(found.replica_and_twin.as_dict())} greedy outputs are the plain twin's, which repeats "
         f"{agreement_text(found.twin_and_itself.as_dict())} of its own"
     )
-    places = found.replica_and_twin.first_differences
-    if not places:
-        return told
-    return f"{told}; the others part at tokens {places[0]} to {places[-1]}, half of them by {median(places):.0f}"
+    if places := found.replica_and_twin.first_differences:
+        told += f"; the others part at tokens {places[0]} to {places[-1]}, half of them by {median(places):.0f}"
+    return f"{told}; compared on {_prompts_text(prompts)}"
 
 
-def lossless_ending(found: Outputs | None, required: float | str) -> tuple[GateReason, str]:
-    """`required`: the share of outputs that must be the twin's, counted; or AS_THE_TWIN.
+def _prompts_text(prompts: Mapping[str, int]) -> str:
+    """24 prompts of math; 24 prompts of each of 11 domains; 24 prompts of math, 12 of qa."""
+    numbers = set(prompts.values())
+    if len(prompts) > 1 and len(numbers) == 1:
+        return f"{count(numbers.pop(), 'prompt')} of each of {len(prompts)} domains"
+    (first, most), *others = sorted(prompts.items(), key=lambda one: -one[1])
+    return ", ".join([f"{count(most, 'prompt')} of {first}", *(f"{number:,} of {domain}" for domain, number in others)])
+
+
+def lossless_ending(
+    domains: Mapping[str, Outputs | None], required: float | str, min_prompts: int
+) -> tuple[GateReason, str]:
+    """`required`: the share of outputs that must be the twin's, counted; or AS_THE_TWIN. Of all domains together.
 
     Against the twin's own agreement it is a pass where the interval of the difference, prompt by prompt, lies above
-    −SLACK_RATIO, and a fail where it lies below.
+    −SLACK_RATIO, and a fail where it lies below. Unknown where of any domain fewer than `min_prompts` can be compared:
+    the others say nothing of what was not seen of it.
     """
-    prompts = {} if found is None else found.replica_and_twin.by_prompt
-    if found is None or len(prompts) < FEWEST_PROMPTS:
-        told = f"the outputs of {len(prompts)} prompts can be compared, {FEWEST_PROMPTS} are needed"
+    prompts = {domain: len(prompts_of(one, required)) for domain, one in domains.items()}
+    found = pooled_outputs({domain: one for domain, one in domains.items() if one is not None})
+    few = {domain: number for domain, number in prompts.items() if number < min_prompts}
+    if few or found is None:
+        told = f"outputs can be compared on {_prompts_text(few)}, {min_prompts} are needed of each domain"
         return GateReason.OUTPUTS_UNKNOWN, f"{told}: only greedy answers whose token ids both servers show can be"
-    text = outputs_text(found)
+    text = outputs_text(found, prompts)
     if isinstance(required, float):
         share = found.replica_and_twin.same / found.replica_and_twin.compared
         reason = GateReason.NO_REGRESSION if share >= required else GateReason.LOSSY
         return reason, f"{text}; that is {share:.1%}, {required:.1%} asked"
-    own = found.twin_and_itself.by_prompt
-    low, high = _difference([_share(prompts[q]) - _share(own[q]) for q in prompts if q in own])
+    ours, own = found.replica_and_twin.by_prompt, found.twin_and_itself.by_prompt
+    low, high = _difference([_share(ours[prompt]) - _share(own[prompt]) for prompt in prompts_of(found, required)])
     if low > -SLACK_RATIO:
         reason = GateReason.NO_REGRESSION
     else:
@@ -237,7 +275,5 @@ def _difference(by_prompt: Sequence[float]) -> tuple[float, float]:
     from scipy.special import stdtrit
 
     n = len(by_prompt)
-    if n < 2:
-        return -1.0, 1.0
     half = float(stdtrit(n - 1, 1 - ALPHA)) * max(stdev(by_prompt), SPREAD_FLOOR) / math.sqrt(n)
     return mean(by_prompt) - half, mean(by_prompt) + half

@@ -64,7 +64,9 @@ class GatePlan:
         allowed = self.thresholds
         if self.twin is None or allowed.min_speedup is None:
             return None
-        return GateTwin(self.twin.replica, allowed.min_speedup, allowed.lossless, allowed.weights, identity)
+        return GateTwin(
+            self.twin.replica, allowed.min_speedup, allowed.lossless, allowed.min_prompts, allowed.weights, identity
+        )
 
 
 class GateAsked(Protocol):

@@ -91,7 +91,7 @@ def test_a_gate_that_measured_nothing_says_so_in_words() -> None:
         "  reference http://vllm-0:8000 (production of chat-prod)\n"
         "  differ in unknown: …\n"
         "  allowed   -10% of acceptance length, told by 97.5 % intervals\n"
-        "  measured  nothing, judge version 1"
+        "  measured  nothing, judge version 2"
     )
     assert report(document, "markdown").startswith(
         "### Specwatch gate: not measurable\n\n`same_server`: both are one\n"

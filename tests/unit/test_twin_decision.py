@@ -18,7 +18,6 @@ from monitor.core.gate_twin import (
     TwinDomain,
     lossless_ending,
     mixed_speedup,
-    outputs_text,
     pooled_outputs,
     speedup_ending,
 )
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+MIN_PROMPTS = 12
+
+
 def ratio(low: float, high: float, n: int = 24) -> RatioEstimate:
     return RatioEstimate((low * high) ** 0.5, low, high, n, 3)
 
@@ -45,6 +47,11 @@ def outputs(ours: Sequence[int], own: Sequence[int], places: tuple[int, ...] = (
         return Agreement(sum(same), of * len(same), places if of == 3 else (), by_prompt)
 
     return Outputs(agreed(ours, 3), agreed(own, 2))
+
+
+def lossless(found: Outputs | None, required: float | str) -> tuple[GateReason, str]:
+    """Of a gate of one domain."""
+    return lossless_ending({"math": found}, required, MIN_PROMPTS)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +106,7 @@ def test_the_mix_is_the_weighted_geometric_mean_with_errors_added_in_squares() -
 def test_beside_the_twins_own_agreement_the_interval_of_the_difference_decides(
     ours: Sequence[int], own: Sequence[int], reason: GateReason
 ) -> None:
-    assert lossless_ending(outputs(ours, own), "twin")[0] is reason
+    assert lossless(outputs(ours, own), "twin")[0] is reason
 
 
 @pytest.mark.parametrize(
@@ -121,7 +128,7 @@ def test_the_table_of_the_documentation_is_what_the_simulation_gives(
         decided = []
         for _ in range(400):
             ours, own = ([0 if rng.random() < p else n for _ in range(prompts)] for p, n in ((flips, 3), (0.03, 2)))
-            decided.append(lossless_ending(outputs(ours, own), "twin")[0].decision.value)
+            decided.append(lossless(outputs(ours, own), "twin")[0].decision.value)
         return decided.count("pass") / 400, decided.count("fail") / 400
 
     assert shares(264) == pytest.approx(many, abs=0.06)
@@ -133,9 +140,7 @@ def test_of_few_prompts_too_what_differs_by_all_that_is_allowed_is_hardly_ever_a
     """Beside a twin that repeats all of its own: then the spread of what few prompts show is that of luck."""
     rng = random.Random(5)
     passed = sum(
-        lossless_ending(
-            outputs([0 if rng.random() < SLACK_RATIO else 3 for _ in range(prompts)], [2] * prompts), "twin"
-        )[0]
+        lossless(outputs([0 if rng.random() < SLACK_RATIO else 3 for _ in range(prompts)], [2] * prompts), "twin")[0]
         is GateReason.NO_REGRESSION
         for _ in range(400)
     )
@@ -144,8 +149,11 @@ def test_of_few_prompts_too_what_differs_by_all_that_is_allowed_is_hardly_ever_a
 
 def test_prompts_that_the_twin_answered_but_once_say_nothing_of_its_own_agreement() -> None:
     found = outputs([3] * 36, [2] * 36)
-    own = Agreement(4, 4, (), {"q0": (2, 2), "q1": (2, 2)})
-    assert lossless_ending(replace(found, twin_and_itself=own), "twin")[0] is GateReason.OUTPUTS_UNDECIDED
+    found = replace(found, twin_and_itself=Agreement(4, 4, (), {"q0": (2, 2), "q1": (2, 2)}))
+    reason, text = lossless(found, "twin")
+    assert reason is GateReason.OUTPUTS_UNKNOWN
+    assert text.startswith("outputs can be compared on 2 prompts of math, 12 are needed of each domain: ")
+    assert lossless(found, 1.0)[0] is GateReason.NO_REGRESSION
 
 
 @pytest.mark.parametrize(
@@ -153,21 +161,35 @@ def test_prompts_that_the_twin_answered_but_once_say_nothing_of_its_own_agreemen
     [(0.95, GateReason.NO_REGRESSION), (0.96, GateReason.LOSSY), (1.0, GateReason.LOSSY)],
 )
 def test_a_share_is_counted_over_the_prompts_there_are(required: float, reason: GateReason) -> None:
-    found, text = lossless_ending(outputs([3] * 19 + [0], [2] * 20, (4, 40, 90)), required)
+    found, text = lossless(outputs([3] * 19 + [0], [2] * 20, (4, 40, 90)), required)
     assert found is reason
     assert text == (
         "57/60 greedy outputs are the plain twin's, which repeats 40/40 of its own; the others part at tokens 4 to 90, "
-        f"half of them by 40; that is 95.0%, {required:.1%} asked"
+        f"half of them by 40; compared on 20 prompts of math; that is 95.0%, {required:.1%} asked"
     )
 
 
-@pytest.mark.parametrize("found", [None, outputs([3] * 11, [2] * 11)])
+@pytest.mark.parametrize(("found", "prompts"), [(None, "0 prompts"), (outputs([3] * 11, [2] * 11), "11 prompts")])
 @pytest.mark.parametrize("required", [0.5, "twin"])
-def test_outputs_of_too_few_prompts_are_unknown_and_no_pass(found: Outputs | None, required: float | str) -> None:
-    reason, text = lossless_ending(found, required)
+def test_outputs_of_too_few_prompts_of_any_domain_are_unknown_and_no_pass(
+    found: Outputs | None, prompts: str, required: float | str
+) -> None:
+    domains = {"math": outputs([3] * 200, [2] * 200), "qa": found, "chat": outputs([3] * 12, [2] * 12)}
+    reason, text = lossless_ending(domains, required, MIN_PROMPTS)
     assert reason is GateReason.OUTPUTS_UNKNOWN
     assert reason.decision.value == "not_measurable"
-    assert "12 are needed" in text
+    assert text == (
+        f"outputs can be compared on {prompts} of qa, 12 are needed of each domain: only greedy answers whose token "
+        "ids both servers show can be"
+    )
+    assert lossless_ending({**domains, "qa": domains["chat"]}, required, MIN_PROMPTS)[0] is GateReason.NO_REGRESSION
+
+
+def test_of_each_domain_it_is_said_how_many_prompts_were_compared() -> None:
+    even = {domain: outputs([3] * 24, [2] * 24) for domain in ("math", "qa")}
+    assert "of its own; compared on 24 prompts of each of 2 domains; that is" in lossless_ending(even, 0.9, 12)[1]
+    uneven = {"qa": outputs([3] * 12, [2] * 12), "math": outputs([3] * 24, [2] * 24)}
+    assert "compared on 24 prompts of math, 12 of qa; that is" in lossless_ending(uneven, 0.9, 12)[1]
 
 
 def test_outputs_are_pooled_over_domains_prompt_by_prompt() -> None:
@@ -176,7 +198,6 @@ def test_outputs_are_pooled_over_domains_prompt_by_prompt() -> None:
     assert (found.replica_and_twin.same, found.replica_and_twin.compared) == (8, 9)
     assert found.replica_and_twin.by_prompt == {"math q0": (3, 3), "math q1": (2, 3), "qa q0": (3, 3)}
     assert (found.twin_and_itself.same, found.twin_and_itself.compared) == (5, 6)
-    assert outputs_text(found).endswith("; the others part at tokens 9 to 9, half of them by 9")
     assert pooled_outputs({}) is None
 
 
@@ -208,7 +229,7 @@ def verdict(
         started_at=START,
         finished_at=START,
         domains=tuple(domains),
-        twin=GateTwin("http://plain:8000", 1.1, lossless, weights, None, beside),
+        twin=GateTwin("http://plain:8000", 1.1, lossless, MIN_PROMPTS, weights, None, beside),
     )
 
 
@@ -236,6 +257,28 @@ def test_outputs_that_are_required_and_unknown_are_no_pass() -> None:
     assert "outputs_unknown" in report(found.as_dict(), "junit")
 
 
+def beside_twin(speedup: RatioEstimate, outputs: Outputs | None = None) -> TwinDomain:
+    point = replace(sweep_point(4, (), ()), speedup=speedup)
+    found = Speedup("", "", "", "", "h", 4, {}, START, START, point=point, outputs=outputs)
+    return TwinDomain(*speedup_ending(speedup, 1.1), found)
+
+
+def test_a_domain_without_outputs_is_named_where_they_are_only_reported() -> None:
+    math = beside_twin(ratio(1.2, 1.4), outputs([3] * 24, [2] * 24))
+    found = verdict(GateReason.NO_REGRESSION, {"math": math, "qa": beside_twin(ratio(1.2, 1.4))})
+    assert found.exit_code == 0
+    assert found.as_dict()["twin"]["outputs"]["text"].endswith("of its own; compared on 24 prompts of math, 0 of qa")
+
+
+def test_outputs_that_were_not_measured_have_the_reason_of_their_domain() -> None:
+    math = beside_twin(ratio(1.2, 1.4), outputs([3] * 24, [2] * 24))
+    late = TwinDomain(GateReason.TIMED_OUT, "not measured beside its plain twin within 8 s")
+    found = verdict(GateReason.NO_REGRESSION, {"math": math, "qa": late}, lossless="twin")
+    assert (found.exit_code, found.ending[0]) == (11, GateReason.TIMED_OUT)
+    told = found.as_dict()["twin"]["outputs"]
+    assert (told["reason"], told["text"]) == ("timed_out", "qa: not measured beside its plain twin within 8 s")
+
+
 @pytest.mark.parametrize(
     "reason", [reason for reason in GateReason if reason.value.startswith(("too_slow", "speedup", "identity", "timed"))]
 )
@@ -256,12 +299,9 @@ def test_the_share_of_outputs_that_is_asked_is_not_rounded() -> None:
 
 
 def test_the_mix_of_speedups_counts_as_a_domain_does() -> None:
-    def measured(found: RatioEstimate) -> TwinDomain:
-        point = replace(sweep_point(4, (), ()), speedup=found)
-        speedup = Speedup("", "", "", "", "h", 4, {}, START, START, point=point)
-        return TwinDomain(*speedup_ending(found, 1.1), speedup)
-
-    found = verdict(GateReason.NO_REGRESSION, {"math": measured(ratio(0.97, 1.2)), "qa": measured(ratio(0.97, 1.11))})
+    found = verdict(
+        GateReason.NO_REGRESSION, {"math": beside_twin(ratio(0.97, 1.2)), "qa": beside_twin(ratio(0.97, 1.11))}
+    )
     document = found.as_dict()
     assert (document["verdict"], document["reason"]) == ("inconclusive", "speedup_undecided")
     assert document["mix"]["reason"] == "speedup_undecided"
