@@ -41,7 +41,8 @@ FIGURES = (
 def routes(context: Context, format_: str) -> None:
     """Show every measured route and domain with its latest valid figures and open incidents.
 
-    The state is 'ok' only where a rule judged the newest run; 'not judged' says there is no baseline to judge it by.
+    The state is 'ok' only where a rule judged the newest run; 'not judged' says there is no baseline to judge it by,
+    'STALE' that it is not measured any more: its figures are those of before.
     Below the table: where one replica of a route differs from its others, which and how much. Where routes.yaml is
     found, a line 'mix' gives the route's own figure, weighted by the mix it declares.
     """
@@ -71,7 +72,7 @@ def _row(found: Snapshot, route: str, domain: str, difference: ReplicaDifference
     latest = found.valid(route, domain)
     verdicts = [] if latest is None else found.verdicts.get(latest["id"], [])
     state = standing(
-        incident=found.is_broken(route, domain),
+        incidents=found.broken_in(route, domain),
         valid_run=latest,
         invalid_run=found.invalid(route, domain),
         verdicts=verdicts,

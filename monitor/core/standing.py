@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from monitor.core import stale
 from monitor.core.judge import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
 def standing(
     *,
-    incident: bool,
+    incidents: Collection[str],
     valid_run: Mapping[str, Any] | None,
     invalid_run: Mapping[str, Any] | None,
     verdicts: Sequence[Mapping[str, Any]],
 ) -> str:
-    """`INCIDENT`, why the newest run is invalid, `not judged`, `tripped` or `ok`.
+    """`INCIDENT`, `STALE`, why the newest run is invalid, `not judged`, `tripped` or `ok`.
 
-    The runs are the latest valid and the latest invalid one, as documents; `verdicts` are those of the valid one.
-    `ok` only where some rule judged the newest run and none tripped.
+    `incidents`: the kinds of those that are open and that it is broken in; `STALE` where all that is known is that it
+    is not measured. The runs are the latest valid and the latest invalid one, as documents; `verdicts` are those of the
+    valid one. `ok` only where some rule judged the newest run and none tripped.
     """
-    if incident:
-        return "INCIDENT"
+    if incidents:
+        return "STALE" if set(incidents) == {stale.RULE} else "INCIDENT"
     if invalid_run is not None and (valid_run is None or invalid_run["id"] > valid_run["id"]):
         return str(invalid_run["invalid_reason"])
     outcomes = {verdict["outcome"] for verdict in verdicts}

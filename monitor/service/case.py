@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from monitor.core.incidents import Transition
     from monitor.core.judge import Verdict
     from monitor.core.records import Run
+    from monitor.core.stale import Measured
 
 
 @dataclass
 class Recorded:
-    """What a run led to, for the log and the process's own metrics."""
+    """What a run led to, for the log and the process's own metrics. `measured`: of an invalid run, what is known of
+    the other runs of its domain on its replica."""
 
     run_id: int
     figures: Aggregate
@@ -27,6 +29,7 @@ class Recorded:
     verdicts: list[tuple[str, Verdict]] = field(default_factory=list)
     transitions: list[tuple[int, Transition]] = field(default_factory=list)
     baseline_id: int | None = None
+    measured: Measured | None = None
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from monitor.service.judging import Judging
 from monitor.service.stale import end_stale
 from monitor.store import approvals, baselines, runs, slots
 from monitor.store.bumps import overdue_routes
+from monitor.store.stale import measured
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -66,6 +67,8 @@ class Recorder:
         if run.invalid_reason is None:
             end_stale(case, self.alerting)
             case.recorded.baseline_id = _approve_first(case)
+        else:
+            case.recorded.measured = measured(connection, route.name, run.domain, run.replica)
         self._bumps.tell(connection, route, now)
         return case.recorded
 

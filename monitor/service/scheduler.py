@@ -37,7 +37,8 @@ TRIPS_EXPIRE_AFTER = timedelta(days=1)
 class Scheduler:
     """Queues due slots while this process leads; stands by otherwise and takes over within a second or two.
 
-    `left_out` counts slots whose earlier probe was not even begun: the queue holds one of each, however slow a replica.
+    `left_out` counts slots whose earlier probe was not even begun in a whole period: the queue holds one of each,
+    however slow a replica.
     """
 
     def __init__(
@@ -47,11 +48,15 @@ class Scheduler:
         self.routes = routes
         self.replicas = replicas or Replicas(routes)
         self.now = now
-        self.leads = False
+        self.leads_since: datetime | None = None
         self.left_out = 0
         self._failed: Exception | None = None
         self._reminders = Reminders()
         self._idle = Complaint(logger, "nothing is scheduled", "the database answers the scheduler again")
+
+    @property
+    def leads(self) -> bool:
+        return self.leads_since is not None
 
     async def run(self) -> None:
         """Leads whenever the lock is free, until cancelled. Losing the database ends the lead, not the process."""
@@ -69,10 +74,10 @@ class Scheduler:
                 await asyncio.sleep(TRY_TO_LEAD_EVERY_SECONDS)
             self._idle.end()
             logger.info("this process schedules")
-            self.leads = True
+            self.leads_since = self.now()
             await self._schedule_until_lost(session)
         finally:
-            self.leads = False
+            self.leads_since = None
             await asyncio.to_thread(session.invalidate)
             await asyncio.to_thread(session.close)
 
@@ -159,6 +164,10 @@ class Scheduler:
         return True
 
     def _leave_out(self, route: Route, job: ProbeJob) -> None:
+        """A probe that was caught up on, or that another process queued before this one led, tells nothing of the pace
+        within the first period: the next slot may be seconds away."""
+        if self.leads_since is not None and self.now() - self.leads_since < _every(route, job.reason):
+            return
         self.left_out += 1
         if self._reminders.due((route.name, job.replica), self.now()):
             logger.warning(

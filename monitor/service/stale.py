@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.measured_again import measured_event
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from monitor.config.routes import Route
     from monitor.service.case import Case
     from monitor.store.database import Database
-
-logger = logging.getLogger(__name__)
 
 LOOK_EVERY_SECONDS = 60.0
 
@@ -105,7 +102,6 @@ class StaleWatch:
             external_url=alerting.external_url,
             runbook_url=runbook_url(alerting, route),
         )
-        logger.warning("%s", document["summary"])
         receivers = receivers_for(alerting, route, alerting.stale.severity)
         incident_events.add_event(connection, incident_id, Transition.OPENED, document, receivers, now)
 

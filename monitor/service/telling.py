@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.layout import clock
 from monitor.config.units import format_duration
 from monitor.core import format as shown
 from monitor.core.judge import Outcome
+from monitor.core.stale import Measured
 from monitor.service.budget import runs_per_hour
 from monitor.service.complaint import Reminders
 
@@ -50,6 +52,8 @@ def _document(run: Run, recorded: Recorded) -> dict[str, Any]:
 
 @dataclass
 class _Trouble:
+    """`since`: when its replica was last measured, by its first domain; before any was, its first run."""
+
     since: datetime
     domains: set[str] = field(default_factory=set)
     runs: int = 0
@@ -84,11 +88,13 @@ class RunLog:
 
     def _raise_trouble(self, run: Run, recorded: Recorded, reason: str) -> None:
         key = (run.route, run.replica, reason)
-        trouble = self._troubles.setdefault(key, _Trouble(run.started_at))
+        known = recorded.measured or Measured(first_run_at=run.started_at, invalid={reason: 1})
+        since = known.last_valid_at or known.first_run_at or run.started_at
+        trouble = self._troubles.setdefault(key, _Trouble(since))
+        trouble.runs += 1 if run.domain in trouble.domains else known.invalid.get(reason, 1)
         trouble.domains.add(run.domain)
-        trouble.runs += 1
         if self._reminders.due(key, self.now()):
-            lasts = f"; for {self._age(trouble)} now, {trouble.runs} runs" if trouble.runs > 1 else ""
+            lasts = f"; no valid run for {self._age(trouble)} now, {trouble.runs} runs" if trouble.runs > 1 else ""
             detail = " ".join((run.invalid_detail or reason).split())
             logger.warning("%s: %s%s (told once an hour)", run_line(run, recorded), detail, lasts)
 
@@ -98,9 +104,10 @@ class RunLog:
             if (route, replica) == (run.route, run.replica) and run.domain in trouble.domains:
                 del self._troubles[key]
                 self._reminders.forget(key)
-                cost = shown.count(trouble.runs, "run")
                 logger.info(
-                    "%s can be measured again at %s: %s for %s, %s", route, replica, reason, self._age(trouble), cost
+                    "%s can be measured again at %s: no valid run for %s, since %s: %s",
+                    *(route, replica, self._age(trouble), clock(trouble.since.isoformat())),
+                    f"{trouble.runs} × {reason}",
                 )
 
     def _age(self, trouble: _Trouble) -> str:

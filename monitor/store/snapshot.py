@@ -48,8 +48,9 @@ class Snapshot:
     def invalid(self, route: str, domain: str) -> dict[str, Any] | None:
         return _of(self.invalid_runs, route, domain)
 
-    def is_broken(self, route: str, domain: str) -> bool:
-        return any(found["route"] == route and is_broken(found, domain) for found in self.open_incidents)
+    def broken_in(self, route: str, domain: str) -> set[str]:
+        """The kinds of open incidents that the domain is broken in."""
+        return {one["kind"] for one in self.open_incidents if one["route"] == route and is_broken(one, domain)}
 
 
 def _of(found: list[dict[str, Any]], route: str, domain: str) -> dict[str, Any] | None:

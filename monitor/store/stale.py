@@ -45,9 +45,15 @@ def last_finished(
     return {(row.route, row.domain): row.at for row in found}
 
 
-def measured(connection: Connection, route: str, domain: str) -> Measured:
-    """Guarantee: a few index entries, and those of the invalid runs since the last valid one."""
-    own = (runs.c.route == route, runs.c.domain == domain, SERVING)
+def measured(connection: Connection, route: str, domain: str, replica: str | None = None) -> Measured:
+    """By all replicas, or by one. Guarantee: a few index entries, and those of the invalid runs since the last valid
+    one."""
+    own = (
+        runs.c.route == route,
+        runs.c.domain == domain,
+        SERVING,
+        true() if replica is None else runs.c.replica == replica,
+    )
     ends = select(runs.c.id, runs.c.finished_at).where(*own)
     valid = connection.execute(ends.where(runs.c.valid).order_by(runs.c.id.desc()).limit(1)).one_or_none()
     if valid is not None:

@@ -36,9 +36,16 @@ class Watched:
         self.now = START
         self.number = 0
 
-    def run(self, at: datetime, reason: str | None = None, domain: str = "coding", lengths: float = 2.4) -> Recorded:
+    def run(
+        self,
+        at: datetime,
+        reason: str | None = None,
+        domain: str = "coding",
+        lengths: float = 2.4,
+        replica: str = REPLICA,
+    ) -> Recorded:
         self.number += 1
-        run = make_run(lengths, started_at=at, invalid_reason=reason, domain=domain)
+        run = make_run(lengths, started_at=at, invalid_reason=reason, domain=domain, replica=replica)
         with self.database.transaction() as connection:
             job = ProbeJob(f"run {self.number}", run.route, run.domain, run.replica, run.reason)
             recorded = Recorder(CODING).record(connection, job, run, run.finished_at)
@@ -67,13 +74,14 @@ def after(minutes: float) -> datetime:
 
 
 def test_a_route_not_measured_for_two_periods_opens_one_incident_that_the_first_valid_run_ends(
-    watched: Watched,
+    watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched.run(START)
     watched.run(after(40), "unreachable")
     watched.run(after(79), "unreachable")
     assert watched.look(after(80)) == []
     [opened] = watched.look(after(82))
+    assert caplog.messages == [], "receivers tell it, the log among them"
     assert (opened["kind"], opened["severity"], opened["state"]) == ("stale", "warning", "open")
     [event] = opened["events"]
     assert event["summary"] == (
@@ -93,6 +101,16 @@ def test_a_route_not_measured_for_two_periods_opens_one_incident_that_the_first_
         f"RESOLVED {ROUTE} · coding: measured again; whether it is well is not judged: no approved baseline; "
         f"no valid run from 2026-03-02 10:01:00 UTC to 2026-03-02 12:11:00 UTC; incident {ended['id']}"
     )
+
+
+def test_an_invalid_run_knows_when_its_own_replica_was_measured_last(watched: Watched) -> None:
+    watched.run(START)
+    watched.run(after(40), "unreachable")
+    watched.run(after(80), replica="http://vllm-1:8000")
+    recorded = watched.run(after(120), "unreachable")
+    assert recorded.measured is not None
+    assert (recorded.measured.last_valid_at, recorded.measured.invalid) == (after(1), {"unreachable": 2})
+    assert watched.run(after(160)).measured is None
 
 
 def test_the_message_says_which_servers_answer_and_whether_anybody_takes_the_probes_that_wait(watched: Watched) -> None:

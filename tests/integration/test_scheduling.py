@@ -62,6 +62,17 @@ def test_a_slot_whose_earlier_probe_still_waits_is_left_out_and_counted(
     ]
 
 
+def test_a_slot_that_comes_soon_after_a_start_is_no_sign_of_slow_probes(
+    schedule: Schedule, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert schedule.queue()
+    schedule.scheduler.leads_since = START
+    assert [schedule.queue(after=EVERY - timedelta(minutes=1)), schedule.scheduler.left_out] == [False, 0]
+    assert caplog.messages == []
+    assert [schedule.queue(after=EVERY), schedule.scheduler.left_out] == [False, 1]
+    assert "a slot is left out" in caplog.text
+
+
 def test_a_slot_is_queued_behind_a_probe_that_is_under_way(schedule: Schedule) -> None:
     schedule.queue()
     schedule.set_state("doing")

@@ -17,7 +17,7 @@ VALID, LATER_INVALID, EARLIER_INVALID = (
 
 def word(*outcomes: str, **changes: Any) -> str:
     verdicts = [{"outcome": outcome, "change": None} for outcome in outcomes]
-    known = {"incident": False, "valid_run": VALID, "invalid_run": None, "verdicts": verdicts}
+    known = {"incidents": (), "valid_run": VALID, "invalid_run": None, "verdicts": verdicts}
     return standing(**{**known, **changes})
 
 
@@ -41,7 +41,12 @@ def test_an_invalid_run_after_the_valid_one_says_why() -> None:
 
 
 def test_an_open_incident_comes_before_everything() -> None:
-    assert word("ok", incident=True, invalid_run=LATER_INVALID) == "INCIDENT"
+    assert word("ok", incidents={"acceptance"}, invalid_run=LATER_INVALID) == "INCIDENT"
+    assert word("ok", incidents={"acceptance", "stale"}) == "INCIDENT"
+
+
+def test_a_route_that_is_only_not_measured_is_stale() -> None:
+    assert word("ok", incidents={"stale"}, invalid_run=LATER_INVALID) == "STALE"
 
 
 def test_the_change_shown_is_the_largest_fall() -> None:
@@ -52,7 +57,7 @@ def test_the_change_shown_is_the_largest_fall() -> None:
 def test_above_the_floor_is_not_ok_where_a_rule_with_a_drop_could_not_judge() -> None:
     floor = {"outcome": "ok", "change": None, "below": 0.05}
     drop = {"outcome": "invalid", "change": None, "below": None}
-    known: dict[str, Any] = {"incident": False, "valid_run": VALID, "invalid_run": None}
+    known: dict[str, Any] = {"incidents": (), "valid_run": VALID, "invalid_run": None}
     assert standing(**known, verdicts=[floor, drop]) == "not judged"
     assert standing(**known, verdicts=[floor]) == "ok"
     assert standing(**known, verdicts=[{**floor, "outcome": "tripped"}, drop]) == "tripped"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from monitor.core.figures import aggregate
 from monitor.core.judge import Line, judge_run
 from monitor.core.records import Reason
+from monitor.core.stale import Measured
 from monitor.service.case import Recorded
 from monitor.service.telling import RunLog, run_line
-from tests.factories import START, make_candidate, make_reference, make_route, make_run
+from tests.factories import DOMAIN, START, make_candidate, make_reference, make_route, make_run
 
 
 class Told:
@@ -26,6 +27,12 @@ class Told:
         self.now += after
         run = make_run(2.4, started_at=self.now, **changes)
         self.log.tell(run, recorded(run))
+
+    def away_since(self, last_valid_at: datetime, runs: int) -> None:
+        """The first run that this process sees of a trouble that others have seen before."""
+        run = make_run(started_at=self.now, invalid_reason="unreachable", invalid_detail="no connection")
+        known = Measured(last_valid_at=last_valid_at, invalid={"unreachable": runs, "stalled": 1})
+        self.log.tell(run, recorded(run, measured=known))
 
     def away(self, domain: str, reason: str = "unreachable", after: timedelta = timedelta(0)) -> None:
         self.tell(after=after, domain=domain, invalid_reason=reason, invalid_detail=f"no connection for {domain}")
@@ -81,7 +88,8 @@ def test_a_replica_that_is_away_is_told_once_and_once_when_it_is_back(
     told.tell(after=timedelta(minutes=2))
     assert caplog.messages == [
         f"run 7  chat-prod · coding  AL –  0/24  {reason}: no connection for coding (told once an hour)",
-        f"chat-prod can be measured again at http://vllm-0:8000: {reason} for 10m, 3 runs",
+        f"chat-prod can be measured again at http://vllm-0:8000: no valid run for 10m, since 2026-03-02 10:04:00 "
+        f"UTC: 3 × {reason}",
         "run 7  chat-prod · coding  AL 2.40 by request  24/24  not judged: no rule applies",
     ]
 
@@ -93,8 +101,20 @@ def test_a_trouble_that_lasts_is_told_again_after_an_hour_with_what_it_has_cost(
         told.away("coding", after=timedelta(minutes=30))
     assert [message.partition("unreachable: ")[2] for message in caplog.messages] == [
         "no connection for coding (told once an hour)",
-        "no connection for coding; for 1h now, 3 runs (told once an hour)",
+        "no connection for coding; no valid run for 1h now, 3 runs (told once an hour)",
     ]
+
+
+def test_a_trouble_is_as_old_as_the_last_valid_run_and_not_as_the_process(
+    told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    told.away_since(START - timedelta(hours=2), runs=3)
+    told.away(DOMAIN, after=timedelta(minutes=40))
+    told.tell(after=timedelta(minutes=40))
+    assert caplog.messages[1] == (
+        "chat-prod can be measured again at http://vllm-0:8000: no valid run for 3h20m, since 2026-03-02 08:00:00 UTC: "
+        "4 × unreachable"
+    )
 
 
 def test_a_trouble_of_one_domain_does_not_end_with_a_run_of_another(
