@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.engines.answer import Answer
 from monitor.engines.failures import failure
+from monitor.errors import TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from monitor.engines.counters import Counters
     from monitor.engines.openai import OpenAIEngine
 
 FIXTURES = Path(__file__).parent / "fixtures" / "engines"
@@ -40,6 +42,14 @@ def answer_of(engine: OpenAIEngine, stream: list[bytes]) -> Answer:
     for second, event in enumerate(stream):
         answer.add(float(second), engine.read(event, URL))
     return answer
+
+
+def counters_at(engine: OpenAIEngine, text: str | None) -> Counters:
+    """The counters that the engine reads from a metrics page. Raises TargetError where it shows none."""
+    found = engine.glance_in(text or "", URL).counters
+    if isinstance(found, TargetError):
+        raise found
+    return found
 
 
 @dataclass

@@ -64,7 +64,7 @@ class LlamaCppEngine(OpenAIEngine):
     def glance_in(self, page: str, url: str) -> Glance:
         """See `OpenAIEngine.glance_in`."""
         metrics = parse_only(page, _WANTED)
-        return Glance(counters_or_why(lambda: counters_of(page, url)), load_of(metrics), speculates(metrics))
+        return Glance(counters_or_why(lambda: counters_of(metrics, url)), load_of(metrics), speculates(metrics))
 
     def own_keys(self, sampling: Sampling, salt: str | None) -> dict[str, Any]:
         """See `OpenAIEngine.own_keys`. A cold pass uses no cache at all, for want of a salt."""
@@ -105,12 +105,11 @@ def speculates(metrics: Metrics) -> bool | None:
     return True if combined(metrics, DRAFTS) else None
 
 
-def counters_of(page: str, url: str) -> Counters:
+def counters_of(metrics: Metrics, url: str) -> Counters:
     """The counters of the whole server, added up when a request ends. Raises TargetError `no_counters`.
 
     They mean what vLLM's do. Positions appear with their first count.
     """
-    metrics = parse_only(page, _WANTED)
     if DRAFTS not in metrics:
         raise failure("no_counters", url, "this build does not count drafts; those from August 2026 on do")
     series = {

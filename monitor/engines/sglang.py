@@ -69,7 +69,7 @@ class SglangEngine(OpenAIEngine):
     def glance_in(self, page: str, url: str) -> Glance:
         """See `OpenAIEngine.glance_in`. Whether speculation is on is not on the page; /server_info has it."""
         metrics = parse_only(page, _WANTED)
-        return Glance(counters_or_why(lambda: counters_of(page, url)), load_of(metrics))
+        return Glance(counters_or_why(lambda: counters_of(metrics, url)), load_of(metrics))
 
     def own_keys(self, sampling: Sampling, salt: str | None) -> dict[str, Any]:
         """See `OpenAIEngine.own_keys`. Token ids are refused with streamed chat (sglang#30917)."""
@@ -151,12 +151,11 @@ def load_of(metrics: Metrics) -> Load:
     )
 
 
-def counters_of(page: str, url: str) -> Counters:
+def counters_of(metrics: Metrics, url: str) -> Counters:
     """The counters of the whole server, added up when a request ends. Raises TargetError `no_counters`.
 
     Accepted tokens are what is left of the generated ones without the prefill's and one per verification.
     """
-    metrics = parse_only(page, _WANTED)
     generated, requests = combined(metrics, GENERATED), combined(metrics, REQUESTS)
     if generated is None or requests is None:
         raise failure("no_counters", url, "the page shows no counters of SGLang")

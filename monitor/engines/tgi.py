@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.core.records import Identity
 from monitor.engines.base import Chunk, Glance, Load, Observation
-from monitor.engines.counters import Counter, Counters, Series, counters_or_why
+from monitor.engines.counters import Counter, Counters, Series
 from monitor.engines.exposition import combined, parse_only
 from monitor.engines.failures import failure
 from monitor.engines.lenient import text, whole
@@ -57,7 +57,8 @@ class TgiEngine(OpenAIEngine):
     def glance_in(self, page: str, url: str) -> Glance:
         """See `OpenAIEngine.glance_in`."""
         metrics = parse_only(page, _WANTED)
-        return Glance(counters_or_why(lambda: counters_of(page, url)), load_of(metrics), speculates(metrics))
+        missing = failure("no_counters", url, "the page shows no counters of TGI")
+        return Glance(counters_of(metrics) if "tgi_" in page else missing, load_of(metrics), speculates(metrics))
 
     def chunk(self, document: Mapping[str, Any], url: str) -> Chunk:
         """See `OpenAIEngine.chunk`: each has one token, the one that ends the answer included."""
@@ -79,19 +80,14 @@ def speculates(metrics: Metrics) -> bool | None:
     return True if combined(metrics, SKIPPED) else None
 
 
-def counters_of(page: str, url: str) -> Counters:
-    """The counters of the whole server, added to in every step. Raises TargetError `no_counters`.
+def counters_of(metrics: Metrics) -> Counters:
+    """The counters of the whole server, added to in every step; each appears with its first count.
 
     The histogram has an observation for each step of each request, of the tokens beyond its first. The prefill is one
     of them and has no draft, so that each request has one step less; all others do, as TGI fills up its drafts. Tokens
     are those of all steps, of requests under way as well: what others generate shows at once.
     """
-    metrics = parse_only(page, _WANTED)
-    steps, skipped = combined(metrics, STEPS), combined(metrics, SKIPPED)
-    requests = combined(metrics, REQUESTS)
-    if requests is None and "tgi_" not in page:
-        raise failure("no_counters", url, "the page shows no counters of TGI")
-    steps, skipped, requests = steps or 0.0, skipped or 0.0, requests or 0.0  # each appears with its first count
+    steps, skipped, requests = (combined(metrics, name) or 0.0 for name in (STEPS, SKIPPED, REQUESTS))
     values = {
         Counter.STEPS: max(0.0, steps - requests),
         Counter.ACCEPTED: skipped,

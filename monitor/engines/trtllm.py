@@ -62,13 +62,13 @@ class TrtLlmEngine(OpenAIEngine):
         card = choose_model(await get_models(replica), model, replica.url)
         version = text((await optional_json(replica, "/version")).get("version"))
         page = await self.page(replica)
-        identity = identity_of(card, version, _metrics(page))
-        return Observation(str(card["id"]), identity, self.glance_at(page, replica.url))
+        metrics = _metrics(page)
+        glance = Glance(page) if isinstance(page, TargetError) else glance_of(metrics, replica.url)
+        return Observation(str(card["id"]), identity_of(card, version, metrics), glance)
 
     def glance_in(self, page: str, url: str) -> Glance:
         """See `OpenAIEngine.glance_in`."""
-        metrics = parse_only(page, _WANTED)
-        return Glance(counters_or_why(lambda: counters_of(page, url)), load_of(metrics), speculates(metrics))
+        return glance_of(_metrics(page), url)
 
     def own_keys(self, sampling: Sampling, salt: str | None) -> dict[str, Any]:
         """See `OpenAIEngine.own_keys`."""
@@ -98,6 +98,11 @@ def identity_of(card: Mapping[str, Any], version: str | None, metrics: Metrics) 
     )
 
 
+def glance_of(metrics: Metrics, url: str) -> Glance:
+    """What the page shows, without its identity."""
+    return Glance(counters_or_why(lambda: counters_of(metrics, url)), load_of(metrics), speculates(metrics))
+
+
 def load_of(metrics: Metrics) -> Load:
     """What the page shows."""
     return Load(
@@ -119,13 +124,12 @@ def speculates(metrics: Metrics) -> bool | None:
     return True if combined(metrics, DRAFTED_AT) else None
 
 
-def counters_of(page: str, url: str) -> Counters:
+def counters_of(metrics: Metrics, url: str) -> Counters:
     """The counters of the whole server, added up when a request ends. Raises TargetError `no_counters`.
 
     A step with a draft is one that drafted at position 0; the tokens of all positions are the drafted ones. Positions
     appear with their first count.
     """
-    metrics = parse_only(page, _WANTED)
     if GENERATED not in metrics:
         raise failure("no_counters", url, "the page shows no counters of TensorRT-LLM requests")
     accepted_at = _by_position(metrics, ACCEPTED_AT)

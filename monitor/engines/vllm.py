@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from monitor.core.records import Identity, Sampling
     from monitor.engines.base import Replica
+    from monitor.engines.exposition import Metrics
 
 COUNTS_FLAG = "--per-request-spec-decode-metrics summary"
 COUNTS_SINCE = (0, 29)
@@ -38,8 +39,7 @@ class VllmEngine(OpenAIEngine):
         """See `Engine.is_here`: vLLM owns its models, or its metrics show where a gateway renames them."""
         if owner == "vllm":
             return True
-        page = await self.page(replica)
-        return isinstance(page, str) and any(name.startswith("vllm:") for name in vllm_metrics.parse(page))
+        return any(name.startswith("vllm:") for name in _metrics(await self.page(replica)))
 
     async def observe(self, replica: Replica, model: str | None, declared: Identity) -> Observation:
         """See `Engine.observe`. Only /v1/models must answer; what the other paths do not show stays None."""
@@ -48,17 +48,18 @@ class VllmEngine(OpenAIEngine):
         server_info = await optional_json(replica, "/server_info?config_format=json")
         identity = vllm_identity.identity_of(card, version, server_info)
         page, name = await self.page(replica), str(card["id"])
-        metrics = {} if isinstance(page, TargetError) else vllm_metrics.parse(page)
+        metrics = _metrics(page)
         if vllm_identity.is_other_engine(card, version, metrics) and declared.engine is None:
             raise failure("not_vllm", replica.url, _unlike_vllm(text(card.get("owned_by"))))
         if identity.k is None:
             own = vllm_metrics.of_rank(metrics, replica.data_parallel_rank)
             identity = replace(identity, k=vllm_metrics.draft_positions(own))
-        return Observation(name, identity, _glance_at(page, name, replica))
+        return Observation(name, identity, _glance_at(page, metrics, name, replica))
 
     async def glance(self, replica: Replica, model: str | None) -> Glance:
         """See `Engine.glance`: of a rank its own load and counters."""
-        return _glance_at(await self.page(replica), model or "", replica)
+        page = await self.page(replica)
+        return _glance_at(page, _metrics(page), model or "", replica)
 
     def own_keys(self, sampling: Sampling, salt: str | None) -> dict[str, Any]:
         """See `OpenAIEngine.own_keys`."""
@@ -103,10 +104,14 @@ def _release(version: str) -> tuple[int, int] | None:
     return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal() else None
 
 
-def _glance_at(page: str | TargetError, model: str, replica: Replica) -> Glance:
+def _metrics(page: str | TargetError) -> Metrics:
+    return {} if isinstance(page, TargetError) else vllm_metrics.parse(page)
+
+
+def _glance_at(page: str | TargetError, metrics: Metrics, model: str, replica: Replica) -> Glance:
     if isinstance(page, TargetError):
         return Glance(page)
-    metrics, lazy, rank = vllm_metrics.parse(page), vllm_metrics.is_lazy(page), replica.data_parallel_rank
+    lazy, rank = vllm_metrics.is_lazy(page), replica.data_parallel_rank
     counters = counters_or_why(lambda: counters_in(metrics, model, replica.url, rank, lazy=lazy))
     own = vllm_metrics.of_rank(metrics, rank)
     return Glance(counters, vllm_metrics.load_of(own), vllm_metrics.speculates(own))

@@ -8,9 +8,9 @@ from monitor.engines.base import DraftTotals, Load, RequestCounts
 from monitor.engines.counters import Change, difference
 from monitor.engines.counts import Reading, counts_of
 from monitor.engines.drafts import counts_of as counts_from
-from monitor.engines.llamacpp import LlamaCppEngine, counters_of
+from monitor.engines.llamacpp import LlamaCppEngine
 from monitor.errors import TargetError
-from tests.engines import URL, FixtureReplica, answer_of, events, now, page
+from tests.engines import URL, FixtureReplica, answer_of, counters_at, events, now, page
 
 ENGINE = LlamaCppEngine()
 
@@ -76,14 +76,14 @@ class TestObservation:
 
 class TestCounters:
     def test_they_mean_what_those_of_vllm_mean(self):
-        before, after = (counters_of(page("llamacpp", path), URL) for path in ("/metrics", "/metrics_after"))
+        before, after = (counters_at(ENGINE, page("llamacpp", path)) for path in ("/metrics", "/metrics_after"))
         change = difference(before, after, URL)
         assert change == Change(5, 14, 7, (4, 2, 1), 13, 8, 0)
         assert (change.histogram, change.contradiction()) == ((1, 2, 1, 1), None)
 
     def test_a_build_that_does_not_count_drafts_is_refused(self):
         with pytest.raises(TargetError, match="this build does not count drafts") as caught:
-            counters_of("llamacpp:tokens_predicted_total 5\n", URL)
+            counters_at(ENGINE, "llamacpp:tokens_predicted_total 5\n")
         assert caught.value.reason == "no_counters"
 
     def test_a_closed_metrics_page_is_refused_with_the_flag_that_opens_it(self):

@@ -9,9 +9,9 @@ from monitor.core.records import Counts, Identity, Sampling, Source
 from monitor.engines.base import Load, RequestCounts
 from monitor.engines.counters import difference
 from monitor.engines.counts import Reading, counts_of
-from monitor.engines.sglang import ADAPTIVE, SglangEngine, counters_of, request_counts
+from monitor.engines.sglang import ADAPTIVE, SglangEngine, request_counts
 from monitor.errors import TargetError
-from tests.engines import URL, FixtureReplica, answer_of, events, now, page
+from tests.engines import URL, FixtureReplica, answer_of, counters_at, events, now, page
 
 ENGINE = SglangEngine()
 
@@ -130,7 +130,7 @@ class TestObservation:
 
 class TestCounters:
     def test_accepted_tokens_are_those_that_no_prefill_and_no_verification_accounts_for(self):
-        before, after = (counters_of(page("sglang", path), URL) for path in ("/metrics", "/metrics_after"))
+        before, after = (counters_at(ENGINE, page("sglang", path)) for path in ("/metrics", "/metrics_after"))
         change = difference(before, after, URL)
         assert (change.steps, change.accepted, change.generated_tokens, change.prompt_tokens) == (5, 7, 13, 12)
         assert (change.drafted, change.histogram, change.contradiction()) == (None, (), None)
@@ -141,13 +141,13 @@ class TestCounters:
     )
     def test_a_page_without_counters_is_refused(self, text, words):
         with pytest.raises(TargetError, match=words) as caught:
-            counters_of(text, URL)
+            counters_at(ENGINE, text)
         assert caught.value.reason == "no_counters"
 
     def test_a_server_that_counts_no_verification_is_refused(self):
         text = "".join(line for line in page("sglang", "/metrics").splitlines(keepends=True) if "verify" not in line)
         with pytest.raises(TargetError, match="no verification is counted"):
-            counters_of(text, URL)
+            counters_at(ENGINE, text)
 
     def test_a_closed_metrics_page_is_refused_with_the_flag_that_opens_it(self):
         glance = now(ENGINE.glance(FixtureReplica("sglang", {"/metrics": None}), "chat"))

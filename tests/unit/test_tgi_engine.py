@@ -7,15 +7,15 @@ from monitor.core.records import Counts, Identity, Sampling, Source
 from monitor.engines.base import Load
 from monitor.engines.counters import difference
 from monitor.engines.counts import Reading, sample_of
-from monitor.engines.tgi import TgiEngine, counters_of
+from monitor.engines.tgi import TgiEngine
 from monitor.errors import TargetError
-from tests.engines import URL, FixtureReplica, answer_of, events, now, page
+from tests.engines import URL, FixtureReplica, answer_of, counters_at, events, now, page
 
 ENGINE = TgiEngine()
 
 
 def change():
-    before, after = (counters_of(page("tgi", path), URL) for path in ("/metrics", "/metrics_after"))
+    before, after = (counters_at(ENGINE, page("tgi", path)) for path in ("/metrics", "/metrics_after"))
     return difference(before, after, URL)
 
 
@@ -54,12 +54,12 @@ class TestCounters:
         assert sample.valid
 
     def test_a_server_that_has_not_been_asked_yet_stands_at_zero(self):
-        assert set(counters_of("tgi_queue_size 0\n", URL).series.values()) == {0.0}
+        assert set(counters_at(ENGINE, "tgi_queue_size 0\n").series.values()) == {0.0}
 
     @pytest.mark.parametrize("text", ["", "python_info 1.0\n"])
     def test_a_page_of_another_server_is_refused(self, text):
         with pytest.raises(TargetError, match="shows no counters of TGI") as caught:
-            counters_of(text, URL)
+            counters_at(ENGINE, text)
         assert caught.value.reason == "no_counters"
 
 

@@ -6,9 +6,9 @@ from monitor.core.records import Counts, Identity, Sampling, Source
 from monitor.engines.base import Load
 from monitor.engines.counters import Change, difference
 from monitor.engines.counts import Reading, counts_of
-from monitor.engines.trtllm import PAGE, TrtLlmEngine, counters_of
+from monitor.engines.trtllm import PAGE, TrtLlmEngine
 from monitor.errors import TargetError
-from tests.engines import URL, FixtureReplica, answer_of, events, now, page
+from tests.engines import URL, FixtureReplica, answer_of, counters_at, events, now, page
 
 ENGINE = TrtLlmEngine()
 
@@ -77,7 +77,7 @@ class TestObservation:
 
 class TestCounters:
     def test_steps_are_those_that_drafted_at_the_first_position(self):
-        before, after = (counters_of(page("trtllm", path), URL) for path in (PAGE, f"{PAGE}_after"))
+        before, after = (counters_at(ENGINE, page("trtllm", path)) for path in (PAGE, f"{PAGE}_after"))
         change = difference(before, after, URL)
         assert change == Change(5, 15, 7, (4, 2, 1), 13, 12, 0)
         assert (change.histogram, change.contradiction()) == ((1, 2, 1, 1), None)
@@ -85,12 +85,12 @@ class TestCounters:
     def test_workers_are_added_up(self):
         text = page("trtllm", PAGE)
         twice = [line + line.replace('"trtllm"', '"trtllm",worker="1"') for line in text.splitlines(keepends=True)[2:]]
-        counters = counters_of("".join(twice), URL)
+        counters = counters_at(ENGINE, "".join(twice))
         assert sorted(counters.series.values()) == [256.0, 432.0, 740.0, 840.0, 1200.0, 1428.0, 2670.0, 3600.0]
 
     def test_a_page_of_iterations_alone_is_refused(self):
         with pytest.raises(TargetError, match="no counters of TensorRT-LLM requests") as caught:
-            counters_of("trtllm_spec_decode_num_draft_tokens_total 5\n", URL)
+            counters_at(ENGINE, "trtllm_spec_decode_num_draft_tokens_total 5\n")
         assert caught.value.reason == "no_counters"
 
     def test_a_closed_metrics_page_is_refused_with_the_option_that_opens_it(self):
