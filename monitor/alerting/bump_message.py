@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from monitor.alerting.compared import compared_lines, compared_text, unchanged_text
 from monitor.alerting.document import alerted, with_text
 from monitor.alerting.domains import NAMED_AT_MOST, Told, named, ranked
-from monitor.alerting.layout import clock, labelled, these_runs, verbatim
+from monitor.alerting.layout import clock, labelled, listed, verbatim
 from monitor.config.units import format_duration
-from monitor.core.bumps import NOTE, WINDOW
-from monitor.core.format import by_source, change, count
+from monitor.core.bumps import NOTE, WINDOW, least_sure
+from monitor.core.format import by_source, change, count, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ def bump_event(
     noticed: Sequence[Mapping[str, Any]],
     not_shown: Sequence[str],
     domains: Sequence[DomainAfter],
+    baselines: Sequence[Mapping[str, Any]],
     left_out: Sequence[str],
     unprobed: Sequence[str],
     at_baseline: bool,
@@ -45,6 +47,7 @@ def bump_event(
     """The document of a bump's verdict: everything a receiver may show, fixed when it was decided.
 
     `announced`: what the announcement names. `not_shown`: sentences on what was announced and the servers do not show.
+    `baselines`: those that the domains were held against, `id`, `domain`, `finished_at` and `identity` of each.
     `left_out`: sentences on runs that do not count beside others that do. `unprobed`: domains and replicas that nobody
     could probe in time; empty when the verdict is whole. `at_baseline`: it runs what its baselines were measured with,
     as after a roll-back. `incident`: the route's open incident of acceptance, with its `id` and `severity`;
@@ -60,6 +63,8 @@ def bump_event(
         "what": _what(announced, noticed),
         "not_shown": list(not_shown),
         "domains": [domain.as_dict() for domain in domains],
+        "baselines": [dict(baseline) for baseline in baselines],
+        "unchanged_within": None if (widest := least_sure(domains)) is None else _within(widest),
         "left_out": list(left_out),
         "unprobed": list(unprobed),
         "at_baseline": at_baseline,
@@ -76,6 +81,10 @@ def bump_event(
     return with_text(document, _lines(document))
 
 
+def _within(domain: DomainAfter) -> dict[str, Any]:
+    return {name: domain.as_dict()[name] for name in ("domain", "change_interval")}
+
+
 def _what(announced: Mapping[str, str], noticed: Sequence[Mapping[str, Any]]) -> str:
     """In a few words: what the announcement names, else what was seen to change."""
     found = dict(announced)
@@ -85,7 +94,7 @@ def _what(announced: Mapping[str, str], noticed: Sequence[Mapping[str, Any]]) ->
 
 
 def _summary(document: Mapping[str, Any]) -> str:
-    parts = [*_found(document["domains"]), *(["nobody announced it"] if document["announcement"] is None else [])]
+    parts = [*_found(document), *(["nobody announced it"] if document["announcement"] is None else [])]
     if document["unprobed"]:
         parts.append(f"not all probed within {format_duration(WINDOW)}")
     if document["not_shown"]:
@@ -105,23 +114,25 @@ def _first(document: Mapping[str, Any]) -> str:
     )
 
 
-def _found(domains: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The domains that changed, the worst first, that the others did not, and of which ones it cannot be told."""
+def _found(document: Mapping[str, Any]) -> list[str]:
+    """The domains that changed, the worst first, that the others did not, of which ones it cannot be told, and
+    against which baselines."""
+    domains, within = document["domains"], document["unchanged_within"]
     changed = sorted((one for one in domains if one["changed"]), key=lambda one: float(one["change"]))
-    level = [one for one in domains if one["changed"] is False]
+    level = [one["domain"] for one in domains if one["changed"] is False]
     unclear = [one["domain"] for one in domains if one["changed"] is None and one["change"] is not None]
     unknown = [one["domain"] for one in domains if one["change"] is None]
     if len(unknown) == len(domains):
         reasons = {one["reason"] for one in domains}
         return [f"no domain can be compared{f': {reasons.pop()}' if len(reasons) == 1 else ''}"]
-    others = "all domains" if len(level) == len(domains) else "others"
+    others = "all domains" if len(level) == len(domains) else "others" if changed else named(level)
     parts = [
         *_changed_domains(changed, [one["domain"] for one in domains]),
-        *([f"{others} unchanged"] if level else []),
+        *([f"{others} unchanged{unchanged_text(within)}"] if within else []),
         *([f"too noisy to tell: {named(unclear)}"] if unclear else []),
         *([f"not comparable: {named(unknown)}"] if unknown else []),
     ]
-    return [", ".join(parts)]
+    return [", ".join(parts), f"against {compared_text(document['baselines'])}"]
 
 
 def _changed_domains(changed: Sequence[Mapping[str, Any]], domains: Sequence[str]) -> list[str]:
@@ -155,7 +166,7 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
         *(line for sentence in document["not_shown"] for line in labelled("not shown", sentence)),
         *labelled("probed", _probed(document)),
         *(line for sentence in document["left_out"] for line in labelled("left out", sentence)),
-        *labelled("baseline", _baseline(document["domains"])),
+        *listed("baseline", _baseline(document["baselines"])),
         *verbatim("next", _steps(document)),
         *verbatim("link", [link for link in (document["link"], document["change_link"]) if link]),
         *verbatim("runbook", [url] if (url := document["runbook_url"]) else []),
@@ -172,7 +183,7 @@ def _domain(domain: Mapping[str, Any]) -> Told:
         return Told(domain["domain"], f": {domain['reason']}")
     value = f"{domain['value']:.2f} of {domain['baseline_value']:.2f}{by_source(domain['source'])}"
     head = {True: "", False: "unchanged: ", None: f"{domain['reason']}: "}[domain["changed"]]
-    evidence = f"{count(domain['prompts'], 'prompt')}, {these_runs(domain['run_ids'])}"
+    evidence = f"{count(domain['prompts'], 'prompt')}, {numbered('run', domain['run_ids'])}"
     moved = f"{head}{change(domain['change'])} ({_interval(domain)})"
     return Told(
         domain["domain"], f": {moved}, AL {value}, {evidence}, baseline {domain['baseline_id']}", domain["change"]
@@ -211,10 +222,10 @@ def _probed(document: Mapping[str, Any]) -> str:
     return f"{count(len(document['domains']), 'domain')} on {', '.join(document['replicas'])}"
 
 
-def _baseline(domains: Sequence[Mapping[str, Any]]) -> str:
-    if not any(domain["baseline_id"] for domain in domains):
-        return "none is approved yet, so nothing is judged"
-    return "the old one stands, and judges what runs now, until another is approved"
+def _baseline(baselines: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not baselines:
+        return ["none is approved yet, so nothing is judged"]
+    return [*compared_lines(baselines), "what is old stands, and judges what runs now, until another is approved"]
 
 
 def _steps(document: Mapping[str, Any]) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from monitor.alerting.document import METRIC_NAMES
-from monitor.alerting.layout import labelled, these_runs
+from monitor.alerting.layout import labelled
 from monitor.core.break_even import BREAK_EVEN
 from monitor.core.floors import FIRST_POSITION_SURVIVAL
-from monitor.core.format import by_source, count, figure
+from monitor.core.format import by_source, count, figure, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,9 +42,8 @@ def known_below(domain: Mapping[str, Any]) -> str:
 
 def floor_lines(document: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
     """What it was measured by, and the rule."""
-    over = (
-        f"over {these_runs(verdict['run_ids'])} of {count(verdict['prompts'], 'prompt')}, source {document['source']}"
-    )
+    made_of = f"{numbered('run', verdict['run_ids'])} of {count(verdict['prompts'], 'prompt')}"
+    over = f"over {made_of}, source {document['source']}"
     modelled = verdict.get("break_even")
     if modelled is None:
         told, floor = f"{verdict['value']:.1%} of steps had their first draft token accepted, {over}", None

@@ -38,16 +38,6 @@ def verbatim(label: str, texts: Sequence[str]) -> list[str]:
     return [f"  {label if number == 0 else '':<{LABEL - 2}}{text}" for number, text in enumerate(texts)]
 
 
-def these_runs(run_ids: Sequence[int]) -> str:
-    """`run 36`, `runs 31, 33, 34`, and where none is left out `runs 1-10`."""
-    ids = list(run_ids)
-    if len(ids) == 1:
-        return f"run {ids[0]}"
-    if len(ids) > 2 and ids == list(range(ids[0], ids[-1] + 1)):
-        return f"runs {ids[0]}-{ids[-1]}"
-    return f"runs {', '.join(map(str, ids))}"
-
-
 def clock(value: str) -> str:
     """An ISO time to the second, with its zone."""
     return datetime.fromisoformat(value).strftime("%Y-%m-%d %H:%M:%S %Z")

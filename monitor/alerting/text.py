@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from monitor.alerting.document import METRIC_NAMES, RUNBOOK, headline, next_lines
 from monitor.alerting.domains import NAMED_AT_MOST, Told, named, others, ranked
 from monitor.alerting.floors import back_above_floor, below_floor, floor_lines, is_floor, known_below
-from monitor.alerting.layout import clock, duration, labelled, these_runs, verbatim
+from monitor.alerting.layout import clock, duration, labelled, verbatim
 from monitor.core.cost import cost_text, pace_text
 from monitor.core.explanation import cause_texts, joint_cause_texts
-from monitor.core.format import by_source, change, figure, leak_text, replica_difference_text
+from monitor.core.format import by_source, change, figure, leak_text, numbered, replica_difference_text
 from monitor.core.incidents import Transition
 
 if TYPE_CHECKING:
@@ -177,8 +177,8 @@ def _evidence_lines(document: Mapping[str, Any]) -> list[str]:
         *labelled(
             "evidence",
             f"{change(verdict['change'])} (95 % interval {change(low)} to {change(high)}) in geometric means "
-            f"over {verdict['prompts']} prompts, {these_runs(verdict['run_ids'])}, baseline {verdict['baseline_id']}, "
-            f"source {document['source']}",
+            f"over {verdict['prompts']} prompts, {numbered('run', verdict['run_ids'])}, "
+            f"baseline {verdict['baseline_id']}, source {document['source']}",
         ),
         *labelled("rule", f"{document['rule']}: {verdict['metric']} {_ruled(verdict)}; replica {document['replica']}"),
     ]
@@ -188,7 +188,7 @@ def _ruled(verdict: Mapping[str, Any]) -> str:
     if verdict.get("drop") is not None:
         return f"down {verdict['drop'] * 100:g}%"
     over = verdict.get("accumulated_over") or ()
-    return f"leaking, {leak_text(verdict)}" + (f", {these_runs(over)}" if over else "")
+    return f"leaking, {leak_text(verdict)}" + (f", {numbered('run', over)}" if over else "")
 
 
 def impact_lines(document: Mapping[str, Any], of: str | None = None) -> list[str]:
@@ -259,7 +259,7 @@ def _worst(domain: Mapping[str, Any]) -> str:
         return f": {known_below(domain)}" if domain.get("absolute") else ""
     now, before = (figure(worst["metric"], worst[key]) for key in ("value", "baseline_value"))
     figures = f"{now} of {before}{by_source(worst.get('source'))}"
-    return f", at worst {change(worst['change'])} ({figures}, {these_runs(worst['run_ids'])})"
+    return f", at worst {change(worst['change'])} ({figures}, {numbered('run', worst['run_ids'])})"
 
 
 def _last_good(document: Mapping[str, Any]) -> str:
@@ -270,7 +270,7 @@ def _last_good(document: Mapping[str, Any]) -> str:
         return "none that this rule has judged"
     if baseline is None:
         return "none since its baseline was approved"
-    runs, until = these_runs(baseline["run_ids"]), clock(baseline["finished_at"])
+    runs, until = numbered("run", baseline["run_ids"]), clock(baseline["finished_at"])
     return f"none since its baseline was approved; the baseline's own {runs}, until {until}"
 
 

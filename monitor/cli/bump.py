@@ -101,6 +101,8 @@ def _columns() -> list[Column]:
         Column("announced", _announced, under=True),
         Column("changed", lambda row: "; ".join(_changes(row)) or NOTHING, under=True, if_any=True),
         Column("AL from baseline", lambda row: ", ".join(_after(row)) or NOTHING, under=True, if_any=True),
+        Column("unchanged within", _within, under=True, if_any=True),
+        Column("against", _against, under=True, if_any=True),
         Column("source", _source, once=True, if_any=True),
     ]
 
@@ -128,6 +130,21 @@ def _after(row: Mapping[str, Any]) -> Iterator[str]:
         note = {True: "", False: " (unchanged)", None: f" ({domain['reason']})"}[domain["changed"]]
         told = domain["reason"] if domain["change"] is None else f"{change(domain['change'])}{note}"
         yield f"{domain['domain']} {told}"
+
+
+def _within(row: Mapping[str, Any]) -> str:
+    within = (row["verdict"] or {}).get("unchanged_within")  # earlier versions kept neither this nor the baselines
+    if within is None:
+        return NOTHING
+    low, high = map(change, within["change_interval"])
+    return f"{low} to {high}: the widest 95 % interval, of {within['domain']}"
+
+
+def _against(row: Mapping[str, Any]) -> str:
+    from monitor.alerting.compared import compared_text
+
+    baselines = (row["verdict"] or {}).get("baselines")
+    return compared_text(baselines) if baselines else NOTHING
 
 
 def _source(row: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from monitor.cli.history import require_route
 from monitor.cli.output import RECORD_ID, Column, document_format_option, local_time, print_table, wrapped
 from monitor.core.cost import cost_text, pace_text
 from monitor.core.explanation import cause_texts
-from monitor.core.format import NOTHING, by_source, change, figure, floor_text
+from monitor.core.format import NOTHING, by_source, change, figure, floor_text, numbered
 from monitor.core.judge import TRIP_P
 from monitor.errors import UsageError
 
@@ -182,8 +182,8 @@ def _baseline(baseline: Mapping[str, Any] | None) -> str:
     if baseline is None:
         return "none"
     approved = f"approved by {baseline['approved_by']} at {local_time(baseline['approved_at'])}"
-    runs = ", ".join(map(str, baseline["run_ids"]))
-    return f"{baseline['id']} of runs {runs}, {approved if baseline['approved_at'] else 'not approved'}"
+    runs = numbered("run", baseline["run_ids"])
+    return f"{baseline['id']} of {runs}, {approved if baseline['approved_at'] else 'not approved'}"
 
 
 def _identity(identity: Mapping[str, Any], run_id: int) -> str:

@@ -141,7 +141,7 @@ class DomainAfter:
         low, high = self.change_interval
         if not low <= 0 <= high:
             return True
-        return False if max(-low, high) < TELLING else None
+        return False if _reach(self) < TELLING else None
 
     def as_dict(self) -> dict[str, Any]:
         interval = self.change_interval
@@ -158,6 +158,18 @@ class DomainAfter:
             "source": self.source,
             "run_ids": list(self.run_ids),
         }
+
+
+def least_sure(domains: Sequence[DomainAfter]) -> DomainAfter | None:
+    """Of the unchanged ones that whose interval reaches furthest from "no change": all of them hold within it."""
+    level = [domain for domain in domains if domain.changed is False]
+    return max(level, key=_reach, default=None)
+
+
+def _reach(domain: DomainAfter) -> float:
+    assert domain.change_interval is not None, "a domain without an interval is not known to be unchanged"
+    low, high = domain.change_interval
+    return max(-low, high)
 
 
 def domain_after(domain: str, candidates: Sequence[judge.Candidate], reference: judge.Reference | None) -> DomainAfter:

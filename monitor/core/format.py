@@ -47,6 +47,23 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def numbered(noun: str, ids: Sequence[int]) -> str:
+    """Things by their numbers: `run 36`, `runs 31, 33, 34`, and where none is left out `runs 1-10`."""
+    if len(ids) == 1:
+        return f"{noun} {ids[0]}"
+    if len(ids) > 2 and list(ids) == list(range(ids[0], ids[-1] + 1)):
+        return f"{noun}s {ids[0]}-{ids[-1]}"
+    return f"{noun}s {', '.join(map(str, ids))}"
+
+
+def identity_text(identity: Mapping[str, Any]) -> str:
+    """What was running, in short: its fingerprint or else engine and version, its drafter and K, as far as known."""
+    version = " ".join(identity[name] for name in ("engine", "version") if identity[name])
+    parts = [identity["fingerprint"] or version, identity["drafter"]]
+    parts += [f"K {identity['k']}"] if identity["k"] is not None else []
+    return ", ".join(filter(None, parts)) or "an identity that its servers did not show"
+
+
 def replica_difference_text(difference: Mapping[str, Any]) -> str:
     """Which replica differs, and how much: only http://b: -24.1% (95 % interval …) of 2 other replicas."""
     low, high = map(change, difference["change_interval"])
@@ -233,10 +250,9 @@ def _domain_line(name: str, domain: Mapping[str, Any], time_text: Callable[[str]
     parts = [f"{domain['severity']} by {domain['rule']}"]
     if worst := domain.get("worst"):
         value, before = (figure(worst["metric"], worst[key]) for key in ("value", "baseline_value"))
-        runs = "run" if len(worst["run_ids"]) == 1 else "runs"
-        run_ids = f" ({runs} {', '.join(map(str, worst['run_ids']))})" if worst["run_ids"] else ""
+        seen = f", in {numbered('run', worst['run_ids'])}" if worst["run_ids"] else ""
         by = by_source(worst.get("source"))
-        parts.append(f"at worst {change(worst['change'])}, {value} of {before}{by}{run_ids}")
+        parts.append(f"at worst {change(worst['change'])}, {value} of {before}{by}{seen}")
     again = f", again {time_text(rejoined)} after it had left" if rejoined else ""
     parts += [f"joined {time_text(joined)}{again}"] if joined else []
     parts.append(f"left {time_text(left)}" if left else "still broken")

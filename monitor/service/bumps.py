@@ -146,6 +146,7 @@ class Bumps:
         if (unprobed or not_shown) and now < pending.due_at:
             return False
         after_each = [_domain(connection, route.name, domain, after) for domain in domains]
+        compared = _baselines(connection, after_each)
         document = bump_event(
             bump_id=pending.id,
             route=route.name,
@@ -155,9 +156,10 @@ class Bumps:
             noticed=store.bumps_of(connection, [pending.id])[pending.id],
             not_shown=list(dict.fromkeys(not_shown)),
             domains=after_each,
+            baselines=compared,
             left_out=_left_out(after),
             unprobed=unprobed,
-            at_baseline=_at_baseline(connection, after_each, after),
+            at_baseline=_at_baseline(after_each, compared, after),
             replicas=sorted({run.replica for run in after}),
             incident=incidents.open_document(connection, route.name),
             confirming=trips.pending_domains(connection, route.name),
@@ -221,12 +223,25 @@ def _domain(connection: Connection, route: str, domain: str, after: Sequence[sto
     return domain_after(domain, candidates, reference)
 
 
-def _at_baseline(connection: Connection, domains: Sequence[DomainAfter], after: Sequence[store.RunAfter]) -> bool:
-    """Whether every run shows what the baseline of every domain was measured with."""
-    found = [
-        None if one.baseline_id is None else baselines.get_baseline(connection, one.baseline_id) for one in domains
+def _baselines(connection: Connection, domains: Sequence[DomainAfter]) -> list[dict[str, Any]]:
+    """The baselines that the domains were held against: when the last run of each ended, and what was running in it."""
+    return [
+        {
+            "id": one.baseline_id,
+            "domain": one.domain,
+            "finished_at": baselines.runs_of(connection, one.baseline_id)["finished_at"],
+            "identity": baselines.identity_of(connection, one.baseline_id).as_dict(),
+        }
+        for one in domains
+        if one.baseline_id is not None
     ]
-    measured = [Identity.from_dict(identities.identity_of(connection, one["identity_id"])) for one in found if one]
+
+
+def _at_baseline(
+    domains: Sequence[DomainAfter], compared: Sequence[Mapping[str, Any]], after: Sequence[store.RunAfter]
+) -> bool:
+    """Whether every run shows what the baseline of every domain was measured with."""
+    measured = [Identity.from_dict(one["identity"]) for one in compared]
     whole = bool(domains) and len(measured) == len(domains)
     return whole and not any(run.identity.changes_from(known) for run in after for known in measured)
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from monitor.store.database import Database
 
 NEXT = f"; next: specwatch bumps --route {ROUTE}"
+AGAINST = "of 2026-03-02 (vllm 0.29.1, org/drafter, K 3)"
+WITHIN = "unchanged (95 % interval -2.3% to +2.4% at the widest, of"
+LEVEL = f"all domains {WITHIN} coding); against baselines 1, 2 {AGAINST}"
 NEW = replace(IDENTITY, version="0.33.0")
 SECOND = "http://vllm-1:8000"
 
@@ -83,7 +86,8 @@ def test_a_noticed_bump_ends_in_one_verdict_when_every_domain_was_probed(story: 
     assert bump["verdict"]["summary"].startswith(f"BUMP {ROUTE} · after bump to version 0.33.0, first seen 2026-03-02 ")
     assert " UTC: acceptance length of coding -20.0% (95 %" in bump["verdict"]["summary"]
     assert bump["verdict"]["summary"].endswith(
-        f"others unchanged; nobody announced it; an alert follows if confirmation runs agree{NEXT}"
+        f", others {WITHIN} math); against baselines 1, 2 {AGAINST}; nobody announced it; an alert follows if "
+        f"confirmation runs agree{NEXT}"
     )
     assert {(d["receiver"], d["state"]) for d in bump["deliveries"]} == {(name, "pending") for name in BOTH}
     story.run(identity=NEW)
@@ -113,7 +117,7 @@ def test_a_change_that_fits_is_announced_and_told_with_who_announced_it(story: B
     assert bump["verdict"]["summary"].startswith(
         f"BUMP {ROUTE} · after bump to engine version 0.33.0, since 2026-03-02 "
     )
-    assert bump["verdict"]["summary"].endswith(f" UTC: all domains unchanged{NEXT}")
+    assert bump["verdict"]["summary"].endswith(f" UTC: {LEVEL}{NEXT}")
     assert "announced  by ci at" in bump["verdict"]["text"]
     assert bump["verdict"]["change_link"] == "https://ci/42"
 
@@ -132,6 +136,8 @@ def test_the_list_fits_100_columns_with_what_changed_and_the_link_under_its_bump
         f"    announced         engine version 0.33.0, by ci, {link}",
         "    changed           version 0.29.1 → 0.33.0",
         "    AL from baseline  coding -20.0%, math 0.0% (unchanged)",
+        "    unchanged within  -2.3% to +2.4%: the widest 95 % interval, of math",
+        f"    against           baselines 1, 2 {AGAINST}",
     ]
 
 
@@ -160,7 +166,7 @@ def test_an_announced_change_that_never_comes_is_told_as_that(story: Bumped) -> 
     [bump] = story.bumps()
     [unlike] = bump["verdict"]["not_shown"]
     assert unlike.startswith("engine version 0.33.0 was announced, the server says ")
-    assert bump["verdict"]["summary"].endswith(f"all domains unchanged; the servers do not show it{NEXT}")
+    assert bump["verdict"]["summary"].endswith(f"{LEVEL}; the servers do not show it{NEXT}")
 
 
 def test_domains_that_nobody_could_probe_in_time_are_named(story: Bumped) -> None:
@@ -170,7 +176,8 @@ def test_domains_that_nobody_could_probe_in_time_are_named(story: Bumped) -> Non
     [bump] = story.bumps()
     assert bump["verdict"]["unprobed"] == [f"math on {REPLICA}"]
     assert bump["verdict"]["summary"].endswith(
-        f"not comparable: math; nobody announced it; not all probed within 2h{NEXT}"
+        f": coding {WITHIN} coding), not comparable: math; against baseline 1 {AGAINST}; nobody announced it; "
+        f"not all probed within 2h{NEXT}"
     )
 
 
@@ -193,7 +200,7 @@ def test_the_pass_of_a_gate_is_not_credited_to_what_the_gate_never_saw(story: Bu
     bad, good = story.bumps()
     assert good["announcement"]["candidate"] == passed.as_dict()
     assert good["verdict"]["text"].count("gate 1 passed, of fingerprint vllm-0.33.0-63096f17") == 1
-    assert good["verdict"]["summary"].endswith(f"all domains unchanged{NEXT}")
+    assert good["verdict"]["summary"].endswith(f"{LEVEL}{NEXT}")
     assert bad["announcement"] is None
     assert bad["verdict"]["summary"].endswith(
         f"; nobody announced it; an alert follows if confirmation runs agree{NEXT}"

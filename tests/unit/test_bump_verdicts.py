@@ -39,6 +39,19 @@ NOTICED: dict[str, Any] = {
 }
 
 
+V29, V30 = ({**Identity(fingerprint=f"vllm-{name}", drafter="d", k=3).as_dict()} for name in ("0.29", "0.30"))
+BASELINES: list[dict[str, Any]] = [
+    {"id": 7, "domain": "coding", "finished_at": "2026-03-01T08:00:00+00:00", "identity": V29},
+    {"id": 8, "domain": "math", "finished_at": "2026-03-01T08:10:00+00:00", "identity": V29},
+    {"id": 9, "domain": "writing", "finished_at": "2026-03-01T08:20:00+00:00", "identity": V29},
+]
+MATH_WITHIN = " (95 % interval -3.0% to +1.0% at the widest, of math)"
+
+
+def against(which: str) -> str:
+    return f"; against {which} of 2026-03-01 (vllm-0.29, d, K 3)"
+
+
 NEXT = f"; next: specwatch bumps --route {ROUTE}"
 SINCE = "2026-03-02 10:00:00 UTC"
 
@@ -53,6 +66,7 @@ def event(*domains: DomainAfter, **changes: Any) -> dict[str, Any]:
         "noticed": [],
         "not_shown": [],
         "domains": domains,
+        "baselines": [one for one in BASELINES if one["id"] in {domain.baseline_id for domain in domains}],
         "left_out": [],
         "unprobed": [],
         "at_baseline": False,
@@ -153,15 +167,31 @@ def test_the_first_line_tells_what_runs_now_and_which_domains_moved_how_much() -
     assert event(FELL, LEVEL, ROSE)["summary"] == (
         f"BUMP {ROUTE} · after bump to drafter org/drafter-v2, since {SINCE}: "
         "acceptance length of coding -22.0% (95 % interval -25.0% to -19.0%), "
-        f"writing +8.0% (95 % interval +5.0% to +11.0%), others unchanged{NEXT}"
+        f"writing +8.0% (95 % interval +5.0% to +11.0%), others unchanged{MATH_WITHIN}"
+        f"{against('baselines 7-9')}{NEXT}"
     )
 
 
-def test_a_bump_that_moved_nothing_says_so() -> None:
+def test_a_bump_that_moved_nothing_says_so_and_within_what_and_against_which_baselines() -> None:
+    wider = replace(LEVEL, domain="qa", baseline_id=9, change_interval=(-0.02, 0.045))
+    document = event(LEVEL, wider)
+    assert document["summary"] == (
+        f"BUMP {ROUTE} · after bump to drafter org/drafter-v2, since {SINCE}: all domains unchanged "
+        f"(95 % interval -2.0% to +4.5% at the widest, of qa){against('baselines 8, 9')}{NEXT}"
+    )
+    assert document["unchanged_within"] == {"domain": "qa", "change_interval": [-0.02, 0.045]}
+    assert document["baselines"] == BASELINES[1:]
+    assert event(FELL)["unchanged_within"] is None
+
+
+def test_baselines_of_several_identities_and_days_are_told_apart() -> None:
+    newer = {**BASELINES[0], "finished_at": "2026-03-02T07:00:00+00:00", "identity": V30}
+    document = event(LEVEL, FELL, baselines=[newer, BASELINES[1]])
+    assert "; against baselines 7, 8 of 2026-03-01 to 2026-03-02 (2 identities); next" in document["summary"]
     assert (
-        event(LEVEL)["summary"]
-        == f"BUMP {ROUTE} · after bump to drafter org/drafter-v2, since {SINCE}: all domains unchanged{NEXT}"
-    )
+        "  baseline   baseline 7, measured until 2026-03-02 07:00:00 UTC on vllm-0.30, d, K 3\n"
+        "             baseline 8, measured until 2026-03-01 08:10:00 UTC on vllm-0.29, d, K 3\n"
+    ) in document["text"]
 
 
 def test_where_nothing_moved_there_is_no_new_level_to_accept() -> None:
@@ -176,7 +206,9 @@ def test_an_interval_too_wide_to_tell_is_never_called_unchanged() -> None:
     noisy = DomainAfter("math", None, -0.26, (-0.54, 0.19), 1.89, 2.55, 2, 36, "request", (8,))
     assert (noisy.changed, noisy.as_dict()["reason"]) == (None, "the interval is too wide to tell")
     document = event(FELL, noisy, LEVEL)
-    assert document["summary"].endswith(f"-19.0%), others unchanged, too noisy to tell: math{NEXT}")
+    assert document["summary"].endswith(
+        f"-19.0%), others unchanged{MATH_WITHIN}, too noisy to tell: math{against('baselines 7, 8')}{NEXT}"
+    )
     assert "math: the interval is too wide to tell: -26.0% (95 % interval -54.0% to +19.0%), AL" in _joined(
         document["text"]
     )
@@ -189,7 +221,9 @@ def _joined(text: str) -> str:
 def test_a_bump_that_nobody_announced_is_named_as_one() -> None:
     document = event(FELL, announcement=None, announced={}, noticed=[NOTICED])
     assert document["what"] == "version 0.30.0"
-    assert document["summary"].endswith(f"coding -22.0% (95 % interval -25.0% to -19.0%); nobody announced it{NEXT}")
+    assert document["summary"].endswith(
+        f"coding -22.0% (95 % interval -25.0% to -19.0%){against('baseline 7')}; nobody announced it{NEXT}"
+    )
     assert "announced  by nobody: within 2h before it was noticed" in document["text"]
     assert (
         "changed    version 0.29.0 → 0.30.0, noticed 2026-03-02 10:00:00 UTC on http://vllm-0:8000" in document["text"]
@@ -198,7 +232,9 @@ def test_a_bump_that_nobody_announced_is_named_as_one() -> None:
 
 def test_domains_that_cannot_be_compared_are_named_with_their_reason() -> None:
     document = event(FELL, OTHER_K)
-    assert document["summary"].endswith(f"(95 % interval -25.0% to -19.0%), not comparable: math{NEXT}")
+    assert document["summary"].endswith(
+        f"(95 % interval -25.0% to -19.0%), not comparable: math{against('baselines 7, 8')}{NEXT}"
+    )
     assert "math: not comparable: K 5 is not the baseline's 3" in document["text"]
 
 
@@ -218,7 +254,9 @@ def test_what_could_not_be_probed_in_time_is_said() -> None:
 
 def test_what_was_announced_and_is_not_to_be_seen_is_said() -> None:
     document = event(LEVEL, not_shown=["engine version 0.30.0 was announced, the server says 0.29.0"])
-    assert document["summary"].endswith(f"all domains unchanged; the servers do not show it{NEXT}")
+    assert document["summary"].endswith(
+        f"all domains unchanged{MATH_WITHIN}{against('baseline 8')}; the servers do not show it{NEXT}"
+    )
     assert "not shown  engine version 0.30.0 was announced, the server says 0.29.0" in document["text"]
 
 
@@ -232,7 +270,8 @@ def test_the_message_has_evidence_who_announced_it_and_the_command_that_accepts_
         "  changed    no change of model, drafter, engine or K was seen on this route since it was announced",
         "  announced  by ci at 2026-03-02 10:00:00 UTC: retrained on March's traffic",
         "  probed     2 domains on http://vllm-0:8000",
-        "  baseline   the old one stands, and judges what runs now, until another is approved",
+        "  baseline   baselines 7, 8, measured until 2026-03-01 08:10:00 UTC on vllm-0.29, d, K 3",
+        "             what is old stands, and judges what runs now, until another is approved",
         f"  next       specwatch bumps --route {ROUTE}",
         f"             specwatch history {ROUTE} --since 24h",
         "             to accept the new level, once ten runs of it are there:",

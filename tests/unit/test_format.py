@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.core.format import NOTHING, change, count, figure, survival_text, timeline
+from monitor.core.format import NOTHING, change, count, figure, identity_text, numbered, survival_text, timeline
+from monitor.core.records import Identity
 
 
 @pytest.mark.parametrize(
@@ -99,9 +100,9 @@ def test_a_timeline_shows_every_message_as_it_was_sent_what_became_of_it_and_wha
         ],
     }
     assert timeline(incident, lambda time: f"{time} UTC") == (
-        "  coding: page by drop; at worst -20.0%, 1.92 of 2.40 (runs 31, 33); joined 10:11 UTC; left 12:16 UTC\n"
+        "  coding: page by drop; at worst -20.0%, 1.92 of 2.40, in runs 31, 33; joined 10:11 UTC; left 12:16 UTC\n"
         "  math: warning by slip; still broken\n"
-        "  sql: warning by slip; at worst -20.0%, 1.92 of 2.40 by request (run 40); "
+        "  sql: warning by slip; at worst -20.0%, 1.92 of 2.40 by request, in run 40; "
         "joined 10:15 UTC, again 12:02 UTC after it had left; still broken\n"
         "  silence 3 of route chat-prod, label team=chat, until 14:00 UTC, by ann: rollout\n"
         "\n10:11 UTC  opened\nPAGE …\n  evidence …\n"
@@ -140,3 +141,26 @@ def test_a_change_has_a_sign_unless_it_rounds_to_nothing(fraction: float | None,
 def test_one_is_singular_and_everything_else_is_plural() -> None:
     assert [count(number, "route") for number in (0, 1, 2, 1200)] == ["0 routes", "1 route", "2 routes", "1,200 routes"]
     assert count(3, "reply", "replies") == "3 replies"
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [([36], "run 36"), ([31, 33, 34], "runs 31, 33, 34"), ([1, 2], "runs 1, 2"), ([1, 2, 3], "runs 1-3")],
+)
+def test_runs_are_named_one_by_one_or_as_a_row(ids: list[int], words: str) -> None:
+    assert numbered("run", ids) == words
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [
+        (
+            Identity(engine="vllm", version="0.32.0", fingerprint="vllm-0.32.0-63096f17", k=4),
+            "vllm-0.32.0-63096f17, K 4",
+        ),
+        (Identity(engine="vllm", version="0.32.0", drafter="org/d"), "vllm 0.32.0, org/d"),
+        (Identity(), "an identity that its servers did not show"),
+    ],
+)
+def test_an_identity_in_short_is_its_fingerprint_or_else_what_is_known(shown: Identity, words: str) -> None:
+    assert identity_text(shown.as_dict()) == words

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.alerting.alertmanager import webhook_body
-from monitor.alerting.layout import these_runs
 from monitor.alerting.message import closed_event, incident_event, trial_event
 from monitor.core.evidence import Evidence, PastRun
 from monitor.core.explanation import explained, joint_cause_texts
@@ -440,14 +439,6 @@ def test_no_line_after_the_first_is_wider_than_a_terminal_unless_it_is_to_be_cop
     bump = {**DRAFTER_BUMP, "changes": changes}
     text = event(Transition.OPENED, confirmed(), last_bump=bump, other_changes=others)["text"]
     assert max(len(line) for line in text.splitlines()[1:]) <= 100
-
-
-@pytest.mark.parametrize(
-    ("ids", "words"),
-    [([36], "run 36"), ([31, 33, 34], "runs 31, 33, 34"), ([1, 2], "runs 1, 2"), ([1, 2, 3], "runs 1-3")],
-)
-def test_runs_are_named_one_by_one_or_as_a_row(ids: list[int], words: str) -> None:
-    assert these_runs(ids) == words
 
 
 def test_the_document_holds_everything_a_receiver_may_show() -> None:
