@@ -169,6 +169,7 @@ def test_two_senders_at_once_never_claim_the_same_delivery(database: Database) -
         for number in range(6):
             opened(connection, f"route-{number}")
     with database.transaction() as one, database.transaction() as other:
+        other.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
         first = claimed(one, limit=4)
         second = claimed(other, limit=4)
     assert len(first) == 4
@@ -181,6 +182,7 @@ def test_a_later_transition_is_not_claimed_while_another_sender_claims_the_earli
         incident_id = opened(connection)
         told(connection, incident_id, Transition.RESOLVED)
     with database.transaction() as one, database.transaction() as other:
+        other.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
         assert transitions(claimed(one)) == ["opened"]
         assert claimed(other) == []
 
