@@ -22,26 +22,27 @@ RECEIVER_REMOVED = "receiver removed from configuration"
 DOMAINS_REMOVED = "its domains removed from configuration"
 
 
-def close_removed(connection: Connection, config: Config, now: datetime) -> list[int]:
-    """Ids of the incidents that end because what was broken is configured no more.
+def close_removed(connection: Connection, config: Config, subject: str, kind: str, now: datetime) -> int | None:
+    """Id of the open incident of this route, or receiver, that ends because what was broken is configured no more.
 
     A removed domain leaves its incident; with the last one the incident is resolved, and whoever was told that it
     opened, and is still a receiver, is told so and why.
     """
     receivers = {incidents.of_receiver(one.name): _parts(one) for one in config.alerting.receivers}
     known = {**{route.name: route.domains for route in config.routes}, **receivers}
-    closed = []
-    for incident_id, name, before in incidents.open_incidents(connection):
-        domains = known.get(name, ())
-        state, transition = life.on_configured(before, domains, now)
-        if state == before:
-            continue
-        incidents.save_state(connection, name, incident_id, state, now)
-        if transition is not None:
-            gone = RECEIVER_REMOVED if name.startswith(incidents.of_receiver("")) else ROUTE_REMOVED
-            _tell(connection, config, incident_id, DOMAINS_REMOVED if name in known else gone, now)
-            closed.append(incident_id)
-    return closed
+    found = incidents.open_incident(connection, subject, kind)
+    if found is None:
+        return None
+    incident_id, before = found
+    state, transition = life.on_configured(before, known.get(subject, ()), now)
+    if state == before:
+        return None
+    incidents.save_state(connection, subject, incident_id, state, now, kind)
+    if transition is None:
+        return None
+    gone = RECEIVER_REMOVED if subject.startswith(incidents.of_receiver("")) else ROUTE_REMOVED
+    _tell(connection, config, incident_id, DOMAINS_REMOVED if subject in known else gone, now)
+    return incident_id
 
 
 def _parts(receiver: Receiver) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, func, insert, or_, select
+from sqlalchemy import and_, func, insert, or_, select, true
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from monitor.core.incidents import Transition
@@ -68,8 +68,8 @@ def _opened_as(connection: Connection, incident_id: int) -> str | None:
     return connection.execute(severity.order_by(incident_events.c.id.desc()).limit(1)).scalar()
 
 
-def open_events(connection: Connection) -> list[tuple[int, int, dict[str, Any]]]:
-    """(incident id, event id, document) of what tells each open incident to somebody new, for reconciling at start.
+def open_events(connection: Connection, incident_id: int | None = None) -> list[tuple[int, int, dict[str, Any]]]:
+    """(incident id, event id, document) of what tells each open incident, or this one, to somebody new.
 
     Its latest opening, or the rise of its severity since: the end is told with the severity that it has by then, which
     at receivers is a part of the alert's identity.
@@ -77,11 +77,12 @@ def open_events(connection: Connection) -> list[tuple[int, int, dict[str, Any]]]
     tells = or_(
         incident_events.c.transition.in_(OPENINGS), incident_events.c.document["raised_from"].as_string().is_not(None)
     )
+    this = true() if incident_id is None else incidents.c.id == incident_id
     statement = (
         select(incident_events.c.incident_id, incident_events.c.id, incident_events.c.document)
         .ext(distinct_on(incident_events.c.incident_id))
         .join(incidents, incidents.c.id == incident_events.c.incident_id)
-        .where(incidents.c.resolved_at.is_(None), tells)
+        .where(incidents.c.resolved_at.is_(None), this, tells)
         .order_by(incident_events.c.incident_id, incident_events.c.id.desc())
     )
     return [(row.incident_id, row.id, row.document) for row in connection.execute(statement)]

@@ -72,10 +72,13 @@ def last_resolved(
     return None if row is None else (row.id, _state(row), row.resolved_at)
 
 
-def open_incidents(connection: Connection) -> list[tuple[int, str, IncidentState]]:
-    """(id, route, state) of every open incident, each locked for this transaction."""
-    statement = select(incidents).where(incidents.c.resolved_at.is_(None)).order_by(incidents.c.id)
-    return [(row.id, row.route, _state(row)) for row in connection.execute(statement.with_for_update())]
+def open_subjects(connection: Connection) -> list[tuple[str, str]]:
+    """(route, kind) of every open incident, none of them locked.
+
+    Each is to be locked in a transaction of its own: whoever records a run locks several of a route, in its own order.
+    """
+    statement = select(incidents.c.route, incidents.c.kind).where(incidents.c.resolved_at.is_(None))
+    return [(row.route, row.kind) for row in connection.execute(statement.order_by(incidents.c.id))]
 
 
 def opened_at(connection: Connection, incident_id: int) -> datetime:

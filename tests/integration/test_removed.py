@@ -42,6 +42,15 @@ def opened(
     return incident_id
 
 
+def closed(connection: Connection) -> list[int]:
+    """Ids of what is closed when everything that is open is looked at."""
+    looked_at = [
+        close_removed(connection, make_config(), subject, kind, LATER)
+        for subject, kind in incidents.open_subjects(connection)
+    ]
+    return [incident_id for incident_id in looked_at if incident_id is not None]
+
+
 def found(connection: Connection, incident_id: int) -> dict[str, Any]:
     document = incidents.get_incident(connection, incident_id)
     assert document is not None
@@ -50,7 +59,7 @@ def found(connection: Connection, incident_id: int) -> dict[str, Any]:
 
 def test_an_incident_of_a_removed_route_is_closed_and_those_who_were_told_hear_why(connection: Connection) -> None:
     incident_id = opened(connection, "removed", receivers=("hook", "gone"))
-    assert close_removed(connection, make_config(), LATER) == [incident_id]
+    assert closed(connection) == [incident_id]
     incident = found(connection, incident_id)
     assert (incident["state"], incident["resolved_at"]) == ("resolved", LATER.isoformat())
     assert incident["domains"]["coding"]["left_at"] == LATER.isoformat()
@@ -79,7 +88,7 @@ def test_what_is_closed_ends_the_very_alert_that_its_opening_was(
 ) -> None:
     said = {} if kind is None else {"kind": kind}
     incident_id = opened(connection, route, kind=kind or incidents.ACCEPTANCE, said=said)
-    assert close_removed(connection, make_config(), LATER) == [incident_id]
+    assert closed(connection) == [incident_id]
     document = found(connection, incident_id)["events"][-1]
     [alert] = api_body(incident_id, document, LATER, timedelta(minutes=4))
     assert alert["endsAt"] == LATER.isoformat()
@@ -95,13 +104,13 @@ def test_what_is_closed_ends_the_very_alert_that_its_opening_was(
 def test_incidents_of_configured_routes_and_domains_stay_open(connection: Connection) -> None:
     incident_id = opened(connection)
     before = found(connection, incident_id)
-    assert close_removed(connection, make_config(), LATER) == []
+    assert closed(connection) == []
     assert found(connection, incident_id) == before
 
 
 def test_a_removed_domain_leaves_the_incident_and_the_others_keep_it_open(connection: Connection) -> None:
     incident_id = opened(connection, ROUTE, "coding", "qa")
-    assert close_removed(connection, make_config(), LATER) == []
+    assert closed(connection) == []
     incident = found(connection, incident_id)
     assert (incident["state"], len(incident["events"])) == ("open", 1)
     assert {name: domain["left_at"] for name, domain in incident["domains"].items()} == {
@@ -112,14 +121,14 @@ def test_a_removed_domain_leaves_the_incident_and_the_others_keep_it_open(connec
 
 def test_with_its_last_domain_removed_the_incident_is_closed(connection: Connection) -> None:
     incident_id = opened(connection, ROUTE, "qa")
-    assert close_removed(connection, make_config(), LATER) == [incident_id]
+    assert closed(connection) == [incident_id]
     assert found(connection, incident_id)["events"][-1]["reason"] == "its domains removed from configuration"
 
 
 def test_what_was_closed_is_not_closed_again(connection: Connection) -> None:
     incident_id = opened(connection, "removed")
-    assert close_removed(connection, make_config(), LATER) == [incident_id]
-    assert close_removed(connection, make_config(), LATER) == []
+    assert closed(connection) == [incident_id]
+    assert closed(connection) == []
     assert len(found(connection, incident_id)["events"]) == 2
 
 
