@@ -367,9 +367,11 @@ async def test_the_incident_of_a_receiver_that_leaves_the_configuration_ends(bed
     bed.happens(["pager", "chat"])
     await bed.settle()
     with bed.database.transaction() as connection:
-        assert close_removed(connection, make_config(alerting=bed.alerting), bed.now) == []
+        [(subject, kind)] = [one for one in incidents.open_subjects(connection) if one[0] == "receiver pager"]
+        assert close_removed(connection, make_config(alerting=bed.alerting), subject, kind, bed.now) is None
         without = make_alerting(receivers=[{"name": "chat", "webhook": {"url": "http://chat/"}}])
-        [closed] = close_removed(connection, make_config(alerting=without), bed.now)
+        closed = close_removed(connection, make_config(alerting=without), subject, kind, bed.now)
+        assert closed is not None
         found = incidents.get_incident(connection, closed) or {}
     assert (found["route"], found["events"][-1]["reason"]) == (
         "receiver pager",

@@ -189,7 +189,8 @@ def test_a_removed_route_ends_it_too(watched: Watched) -> None:
     watched.run(START)
     watched.look(after(82))
     with watched.database.transaction() as connection:
-        [closed] = close_removed(connection, make_config(make_route("other")), after(90))
+        [(subject, kind)] = incidents.open_subjects(connection)
+        closed = close_removed(connection, make_config(make_route("other")), subject, kind, after(90))
     assert watched.incidents()[0]["id"] == closed
 
 

@@ -69,7 +69,7 @@ def test_a_resolved_incident_is_listed_with_the_domains_that_were_in_it(database
         incidents.save_state(connection, ROUTE, incident_id, state.without({"coding", "math"}, later), later)
     assert "coding -20.0%, math -20.0%  " in specwatch(database, "incidents").stdout
     shown = specwatch(database, "incidents", str(incident_id)).stdout
-    assert "  coding: page by drop; at worst -20.0%, 1.92 of 2.40 (runs 31, 33); joined " in shown
+    assert "  coding: page by drop; at worst -20.0%, 1.92 of 2.40, in runs 31, 33; joined " in shown
 
 
 def test_an_incident_of_a_store_from_before_domains_were_remembered_is_read(database: Database) -> None:

@@ -63,6 +63,7 @@ FIRST_LINES = {
     r"next: specwatch run show \d+",
     "bump": rf"BUMP {ROUTE} · after bump to drafter org/other, first seen {TIME}: "
     r"acceptance length of all 11 domains changed, each -20\.0% \(coding: 95 % interval -\d\d\.\d% to -\d\d\.\d%\); "
+    r"against baselines 1-11 of \d{4}-\d\d-\d\d to \d{4}-\d\d-\d\d \(vllm 0\.29\.1, org/drafter, K 3\); "
     rf"nobody announced it; an alert follows if confirmation runs agree; next: specwatch bumps --route {ROUTE}",
 }
 ELSE_THAN_0 = {
