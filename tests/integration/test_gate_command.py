@@ -164,7 +164,7 @@ def test_another_model_is_refused_unless_it_is_named(production: str) -> None:
 def test_a_gate_without_enough_time_says_so_at_its_first_look(production: str) -> None:
     slow = SimulatedServer(ServerConfig(seed=1), Behaviour(step_time_seconds=0.01))
     with slow.run_in_thread() as candidate:
-        words = ("--timeout", "6s", "--format", "json")
+        words = ("--timeout", "12s", "--format", "json")
         result = gate(candidate, production, *words, domains=tuple(sorted(load_prompt_sets(bundled_directory()))))
     first = result.stderr.splitlines()[0]
     told = re.fullmatch(r".*no_regression; about (\d+) s left, (\d+) s more than --timeout allows", first)
