@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from monitor.cli.output import Column, document_format_option, parse_time, print_table
+from monitor.config.units import format_duration
 from monitor.core.format import NOTHING, change, count
 from monitor.errors import UsageError
 
@@ -66,7 +68,7 @@ def noise(context: Context, route: str, since: datetime | None, looks: int, form
     with context.database() as database, database.transaction() as connection:
         domains = [_domain(connection, found, name, config.alerting.rules, since) for name in found.domains]
     if all(domain.case is None for domain in domains):
-        reasons = "; ".join(f"{domain.name}: {domain.missing}" for domain in domains)
+        reasons = "; ".join(_missing({domain.name: domain.missing for domain in domains}))
         raise UsageError(f"the noise of route {route} cannot be measured yet: {reasons}")
     document = _document(found, domains, looks)
     if format_ == "json":
@@ -189,8 +191,8 @@ def _domain_document(domain: _Domain) -> dict[str, Any]:
 def _print(document: Mapping[str, Any]) -> None:
     rows = document["domains"]
     click.echo(
-        f"route {document['route']}, a run of each domain every {document['every_seconds'] / 60:g} min: "
-        f"{document['looks_per_year']:,.0f} a year\n"
+        f"route {document['route']}, a run of each domain every "
+        f"{format_duration(timedelta(seconds=document['every_seconds']))}: {document['looks_per_year']:,.0f} a year\n"
     )
     print_table([row for row in rows if row["missing"] is None], _columns())
     click.echo(
@@ -198,9 +200,8 @@ def _print(document: Mapping[str, Any]) -> None:
         "'neighbours': correlation of runs one period apart. Under true drops: the chance of a\n"
         "page at the first probe / within three."
     )
-    for row in rows:
-        if row["missing"] is not None:
-            click.echo(f"{row['domain']}: not measured: {row['missing']}", err=True)
+    for line in _missing({row["domain"]: row["missing"] for row in rows}):
+        click.echo(f"not measured: {line}", err=True)
     click.echo(f"\nfalse pages      {_rate(document['false_pages'])}")
     click.echo(f"                 {_rate(document['false_pages_if_shocks_stay'])} if no shock faded until confirmed")
     click.echo(f"false warnings   {_rate(document['false_warnings'])}")
@@ -208,6 +209,15 @@ def _print(document: Mapping[str, Any]) -> None:
         click.echo(f"false slow leaks {_rate(document['false_leaks'])}")
         _print_leaks(rows)
     _print_settings(document)
+
+
+def _missing(reasons: Mapping[str, str | None]) -> list[str]:
+    """Why domains could not be measured, once for all that lack the same."""
+    alike: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        if reason is not None:
+            alike.setdefault(reason, []).append(name)
+    return [f"{', '.join(names)}: {reason}" for reason, names in alike.items()]
 
 
 def _print_leaks(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -107,6 +107,7 @@ def test_a_routes_own_noise_is_measured_and_judged(environment: dict[str, str], 
     assert 0.15 in [setting["drop"] for setting in document["settings"]]
 
     assert shown.exit_code == 0, shown.output
+    assert shown.stdout.startswith(f"route {ROUTE}, a run of each domain every 40m: 13,140 a year\n")
     assert "source request\n" in shown.stdout
     assert "false pages      0.00 a year, at most" in shown.stdout
     assert "false slow leaks 0.00 a year, at most" in shown.stdout
@@ -116,11 +117,14 @@ def test_a_routes_own_noise_is_measured_and_judged(environment: dict[str, str], 
         in shown.stdout
     )
     assert "drop 15%: " in shown.stdout
-    assert "math: not measured: 7 of 7 scheduled valid runs" in shown.stderr
+    assert "not measured: math: 7 of 7 scheduled valid runs" in shown.stderr
     assert max(map(len, shown.stdout.splitlines())) <= 100
 
 
 def test_too_little_history_is_said_and_nothing_guessed(environment: dict[str, str], database: Database) -> None:
+    assert str(noise(environment).exception) == (
+        f"the noise of route {ROUTE} cannot be measured yet: coding, math: no valid scheduled run"
+    )
     with database.transaction() as connection:
         store_history(connection, 19)
     refused = noise(environment)
