@@ -42,6 +42,11 @@ class Organic:
     server_started_at: float | None = None
     last_failure: str | None = None
 
+    @property
+    def window(self) -> tuple[str, str, datetime]:
+        """The same in every version of a row that grows."""
+        return self.route, self.replica, self.began_at
+
 
 def added_counts(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     """Position by position; the shorter one is taken to go on with zeros, as when K has changed."""

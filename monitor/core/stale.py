@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 RULE = "stale"
 OF_LATE = timedelta(minutes=30)
-"""So far back a passive reading still says how a server is: a row is written every ten minutes."""
+"""So far back a passive reading still says how a server is: a row is of ten minutes."""
 LEAST = timedelta(minutes=2)
 """However short the period, so long a valid run may be away: a run itself takes its time."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaReader:
-    """Adds up what one replica does, from look to look; `take` hands it over and begins anew."""
+    """Adds up what one replica does, from look to look, in `seen`; `take` hands it over and begins anew."""
 
     def __init__(
         self, route: str, replica: str, target: Callable[[], Target], engine: Engine, now: Callable[[], datetime]
@@ -64,8 +64,9 @@ class ReplicaReader:
         self._add(change)
 
     def forget(self) -> None:
-        """Somebody else looks from now on: what is counted meanwhile is theirs."""
+        """Somebody else looks from now on: what is counted meanwhile is theirs, and the time is not ours either."""
         self._counters = None
+        self._sum, self._running = self._nothing(), []
         self.may_be_another = True
 
     async def look_closer(self, declared: Identity) -> Identity | None:
@@ -114,10 +115,13 @@ class ReplicaReader:
             preemptions=now.preemptions + change.preemptions,
         )
 
-    def take(self) -> Organic | None:
+    def seen(self) -> Organic | None:
         """What was seen since the last take; None when nobody has looked."""
-        taken = self._sum
-        if not taken.reads + taken.failures:
-            return None
-        self._sum, self._running = self._nothing(), []
+        return self._sum if self._sum.reads + self._sum.failures else None
+
+    def take(self) -> Organic | None:
+        """What was seen, which is not seen again."""
+        taken = self.seen()
+        if taken is not None:
+            self._sum, self._running = self._nothing(), []
         return taken

@@ -1,9 +1,11 @@
-"""Passive reading of every replica: a cheap look each minute, stored every ten; who answers, after each restart."""
+"""Passive reading of every replica: a cheap look each minute, stored at once in a row of ten; who answers, after each
+restart."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import zlib
 from contextlib import suppress
 from functools import partial
@@ -19,7 +21,7 @@ from monitor.service.probes import declared_identity, target_of
 from monitor.store.organic import store_organic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
 
     from monitor.config.routes import Route
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 READ_EVERY_SECONDS = 60.0
-STORE_EVERY_SECONDS = 600.0
+ROW_SECONDS = 600.0
+"""A row ends with the look that is nearest to it."""
 KEPT_ROWS = 200_000
 """Rows held while the database is away; then the oldest go."""
 
@@ -45,13 +48,15 @@ class PassiveReading:
         now: Callable[[], datetime],
         leads: Callable[[], bool],
         read_every_seconds: float = READ_EVERY_SECONDS,
-        store_every_seconds: float = STORE_EVERY_SECONDS,
+        row_seconds: float = ROW_SECONDS,
         replicas: Replicas | None = None,
     ) -> None:
         self._database = database
         self._leads = leads
-        self._read_every_seconds, self._store_every_seconds = read_every_seconds, store_every_seconds
-        self._waiting: list[Organic] = []
+        self._read_every_seconds, self._row_seconds = read_every_seconds, row_seconds
+        self._waiting: dict[tuple[str, str, datetime], Organic] = {}
+        self._looked = asyncio.Event()
+        self._storing = threading.Lock()
         self._trouble = Complaint(logger, "organic readings wait to be stored", "organic readings are stored again")
         self._reminders = Reminders()
         self._now = now
@@ -67,9 +72,8 @@ class PassiveReading:
                     group.create_task(self._follow(route, group))
                 group.create_task(self._keep())
         finally:
-            self._take_all()
             with suppress(StoreError):
-                self._store()
+                self._store(self._waiting.values())
 
     async def _follow(self, route: Route, group: asyncio.TaskGroup) -> None:
         """Reads the replicas that the route has, and from minute to minute those that it has by then."""
@@ -80,7 +84,6 @@ class PassiveReading:
                 reader, task = reading.pop(replica)
                 task.cancel()
                 self._readers.remove(reader)
-                self._take(reader)
             for replica in set(found) - reading.keys():
                 target = partial(target_of, route, replica)
                 reader = ReplicaReader(route.name, replica, target, ENGINES[route.engine], self._now)
@@ -105,6 +108,7 @@ class PassiveReading:
         """A page that nobody thought of is a mistake of ours, which must not end the probes and alerts beside it."""
         try:
             await reader.read()
+            self._note(reader)
             seen = await reader.look_closer(declared_identity(route))
             if seen is not None:
                 await asyncio.to_thread(self._compare, route, reader, seen)
@@ -123,35 +127,37 @@ class PassiveReading:
         if changed:
             logger.info("%s of route %s shows a change: every domain is probed on it", reader.replica, route.name)
 
+    def _note(self, reader: ReplicaReader) -> None:
+        """After each look, so that a process which is killed has lost none."""
+        seen = reader.seen()
+        if seen is None:
+            return
+        self._waiting[seen.window] = seen
+        while len(self._waiting) > KEPT_ROWS:
+            del self._waiting[next(iter(self._waiting))]
+        if (seen.ended_at - seen.began_at).total_seconds() > self._row_seconds - self._read_every_seconds / 2:
+            reader.take()
+        self._looked.set()
+
     async def _keep(self) -> None:
+        """Stores what waits whenever somebody has looked; what cannot be stored goes on waiting."""
         while True:
-            await asyncio.sleep(self._store_every_seconds)
-            self._take_all()
+            await self._looked.wait()
+            self._looked.clear()
+            rows = self._waiting.copy()
             try:
-                await asyncio.to_thread(self._store)
-                self._trouble.end()
+                await asyncio.to_thread(self._store, rows.values())
             except StoreError as error:
                 self._trouble.raise_for(error)
+                continue
+            self._trouble.end()
+            for window, row in rows.items():
+                if self._waiting.get(window) is row:
+                    del self._waiting[window]
 
-    def _take_all(self) -> None:
-        """In the event loop, as every reading is: what a thread took in the middle of one would be lost."""
-        for reader in self._readers:
-            self._take(reader)
-        del self._waiting[:-KEPT_ROWS]
-
-    def _store(self) -> None:
-        """Stores what waits. Raises StoreError, and then it waits again."""
-        rows, self._waiting = self._waiting, []
-        if not rows:
-            return
-        try:
-            with self._database.transaction() as connection:
-                store_organic(connection, rows)
-        except StoreError:
-            self._waiting[:0] = rows
-            raise
-
-    def _take(self, reader: ReplicaReader) -> None:
-        taken = reader.take()
-        if taken is not None:
-            self._waiting.append(taken)
+    def _store(self, rows: Collection[Organic]) -> None:
+        """One at a time: the last, at the end, may come while another is under way, and both have the same rows."""
+        with self._storing:
+            if rows:
+                with self._database.transaction() as connection:
+                    store_organic(connection, list(rows))

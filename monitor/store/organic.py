@@ -1,11 +1,14 @@
-"""Organic acceptance and load: what passive reading saw, a row per replica and ten minutes."""
+"""Organic acceptance and load: what passive reading saw, a row per replica and ten minutes, which grows with each look.
+
+What a row says holds from `began_at` to `ended_at`, so that one which stopped growing early is right too, only shorter.
+"""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Double, cast, func, insert, literal_column, select
+from sqlalchemy import ColumnElement, Double, bindparam, cast, delete, func, insert, literal_column, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from monitor.core.organic import SOURCE
@@ -26,6 +29,11 @@ LONGEST = timedelta(hours=1)
 
 
 def store_organic(connection: Connection, rows: Sequence[Organic]) -> None:
+    """Each in the place of what is stored of the same replica since the same time: however often, it counts once."""
+    c = organic.c
+    keys = {"its_route": c.route, "its_replica": c.replica, "its_beginning": c.began_at}
+    earlier = delete(organic).where(*(column == bindparam(name) for name, column in keys.items()))
+    connection.execute(earlier, [dict(zip(keys, row.window, strict=True)) for row in rows])
     connection.execute(insert(organic), [{**vars(row), "accepted_at": list(row.accepted_at)} for row in rows])
 
 

@@ -151,28 +151,119 @@ async def test_a_page_that_breaks_the_reader_ends_neither_it_nor_the_service(
 
 
 async def test_what_cannot_be_stored_waits(url: str, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    reading = PassiveReading(database, [make_route(name="chat", replicas=[url])], lambda: START, lambda: True, 0.02, 10)
-    task = asyncio.create_task(reading.run())
-    while not reading._waiting:
-        await asyncio.sleep(0.05)
-        reading._take_all()
-
     @contextmanager
     def away() -> Iterator[None]:
         raise StoreError("away")
         yield
 
-    waiting = list(reading._waiting)
+    route = make_route(name="chat", replicas=[url])
+    reading = PassiveReading(database, [route], lambda: datetime.now(UTC), lambda: True, 0.02, 0.1)
     with monkeypatch.context() as patched:
         patched.setattr(database, "transaction", away)
-        with pytest.raises(StoreError):
-            reading._store()
-    assert reading._waiting == waiting
+        task = asyncio.create_task(reading.run())
+        async with asyncio.timeout(10):
+            while len(reading._waiting) < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        waiting = list(reading._waiting)[:3]
+    await ended(task)
+    with database.transaction() as connection:
+        rows = organic_history(connection, "chat", group_by="reading")
+    assert [datetime.fromisoformat(row["bucket"]) for row in rows][:3] == [began_at for _, _, began_at in waiting]
+
+
+async def ended(task: asyncio.Task[None]) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def rows_with(database: Database, steps: int) -> list[dict[str, Any]]:
+    """The rows of the route as soon as they count so many steps together."""
+    async with asyncio.timeout(10):
+        while sum(row["steps"] for row in rows_of(database)) < steps:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return rows_of(database)
+
+
+async def test_a_killed_service_has_stored_every_look_and_the_next_counts_from_its_own_start(
+    server: SimulatedServer, url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reading() -> PassiveReading:
+        return PassiveReading(database, [route], lambda: datetime.now(UTC), lambda: True, 0.02, 600)
+
+    async def read_once(one: PassiveReading) -> None:
+        async with asyncio.timeout(10):
+            while not any(reader._sum.reads for reader in one._readers):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+    route = make_route(name="chat", replicas=[url])
+    killed = reading()
+    task = asyncio.create_task(killed.run())
+    await read_once(killed)
+    before = sum(sample.counts.steps for sample in (await run_of(url)).samples)
+    (row,) = await rows_with(database, before)
+    assert (row["steps"], row["resets"]) == (before, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(killed, "_store", lambda _: None)  # what it stores at its end, a killed process does not
+        await ended(task)
+    await run_of(url)  # while nobody looks
+    again = reading()
+    task = asyncio.create_task(again.run())
+    await read_once(again)
+    after = sum(sample.counts.steps for sample in (await run_of(url)).samples)
+    first, second = await rows_with(database, before + after)
+    assert (first["steps"], second["steps"], second["resets"]) == (before, after, 0)
+    assert first["last_at"] < second["first_at"]
+    await asyncio.to_thread(server.restart)
+    async with asyncio.timeout(10):
+        while rows_of(database)[-1]["resets"] == 0:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    await ended(task)
+    assert [(row["steps"], row["resets"]) for row in rows_of(database)] == [(before, 0), (after, 1)]
+
+
+def rows_of(database: Database) -> list[dict[str, Any]]:
     with database.transaction() as connection:
-        assert len(organic_history(connection, "chat", group_by="reading")) >= len(waiting)
+        return organic_history(connection, "chat", group_by="reading")
+
+
+async def test_a_row_ends_with_the_look_nearest_to_its_length_and_the_next_goes_on_from_there(
+    url: str, database: Database
+) -> None:
+    reading = PassiveReading(database, [], lambda: START, lambda: True, 60, 100)
+    minutes = [START]
+    reader = ReplicaReader("chat", url, lambda: Target(url), VllmEngine(), lambda: minutes[-1])
+    for minute in range(5):
+        minutes.append(START + timedelta(minutes=minute))
+        await reader.read()
+        reading._note(reader)
+    assert [(row.began_at, row.ended_at, row.reads) for row in reading._waiting.values()] == [
+        (START, START + timedelta(minutes=2), 3),
+        (START + timedelta(minutes=2), START + timedelta(minutes=4), 2),
+    ]
+
+
+async def test_the_time_in_which_others_looked_is_in_no_row(url: str) -> None:
+    minutes = [START]
+    reader = ReplicaReader("chat", url, lambda: Target(url), VllmEngine(), lambda: minutes[-1])
+    await reader.read()
+    minutes.append(START + timedelta(hours=5))
+    reader.forget()
+    await reader.read()
+    seen = reader.seen()
+    assert seen is not None
+    assert (seen.began_at, seen.reads) == (minutes[-1], 1)
+
+
+def test_a_row_stored_again_takes_the_place_of_what_it_was(connection: Connection) -> None:
+    store_organic(connection, [organic(steps=100), organic(replica="http://b", steps=7)])
+    store_organic(connection, [organic(steps=130, reads=11), organic(START + timedelta(minutes=10), steps=5)])
+    rows = organic_history(connection, "chat", group_by="reading")
+    assert [(row["replicas"], row["steps"], row["reads"]) for row in rows] == [
+        (["http://a"], 130, 11),
+        (["http://b"], 7, 10),
+        (["http://a"], 5, 10),
+    ]
 
 
 async def test_a_dead_and_a_slow_replica_delay_no_other(url: str, database: Database) -> None:
