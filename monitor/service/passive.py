@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 READ_EVERY_SECONDS = 60.0
 ROW_SECONDS = 600.0
 """A row ends with the look that is nearest to it."""
+STORED_APART_SECONDS = 1.0
+"""What a thousand replicas show within it is one transaction."""
 KEPT_ROWS = 200_000
 """Rows held while the database is away; then the oldest go."""
 
@@ -140,9 +142,10 @@ class PassiveReading:
         self._looked.set()
 
     async def _keep(self) -> None:
-        """Stores what waits whenever somebody has looked; what cannot be stored goes on waiting."""
+        """Stores what waits when somebody has looked, looks soon after it together; what cannot be stored waits on."""
         while True:
             await self._looked.wait()
+            await asyncio.sleep(STORED_APART_SECONDS)
             self._looked.clear()
             rows = self._waiting.copy()
             try:
