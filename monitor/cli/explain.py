@@ -11,7 +11,7 @@ from monitor.cli.history import require_route
 from monitor.cli.output import RECORD_ID, Column, document_format_option, local_time, print_table, wrapped
 from monitor.core.cost import cost_text, pace_text
 from monitor.core.explanation import cause_texts
-from monitor.core.format import NOTHING, by_source, change, figure, floor_text, numbered
+from monitor.core.format import NOTHING, by_source, change, count, figure, floor_text, numbered
 from monitor.core.judge import TRIP_P
 from monitor.errors import UsageError
 
@@ -128,6 +128,8 @@ def _print(document: Mapping[str, Any], *, prompts: bool) -> None:
     _line("checked", _recomputed(document["recomputed"]))
     for text in cause_texts(document):
         _line("cause", text)
+    if document["removed_beside"]:
+        _line("removed", _removed(document["removed_beside"]))
     if document["organic"]:
         _line("traffic", _traffic(document["organic"]))
     if document["moved"] and document["pace"]:
@@ -207,6 +209,14 @@ def _recomputed(recomputed: Mapping[str, Any]) -> str:
             return "recomputed from the samples: the same verdict"
         case _:
             return f"recomputed from the samples: ANOTHER verdict, {recomputed['outcome']}: {recomputed['why']}"
+
+
+def _removed(run_ids: Sequence[int]) -> str:
+    return (
+        f"samples of {count(len(run_ids), 'run')} of the route's replicas at the time are no longer kept, as "
+        "routes.yaml says: whether one replica alone fell is not known any more; the incident's messages have the "
+        "causes as they were found"
+    )
 
 
 def _traffic(organic: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ class Retention(StrictModel):
         default=None,
         examples=["180d"],
         description="The same for passive readings of replicas, a row for each and ten minutes; those from the time of "
-        "a baseline's runs are kept. Unset or `off`: all are kept.",
+        "a baseline's runs, or the hour before an incident was confirmed, are kept. Unset or `off`: all are kept.",
     )
 
     @field_validator("samples", "organic")

@@ -63,7 +63,7 @@ def looked_at(evidence: Evidence) -> tuple[list[str], list[str]]:
         "identity": evidence.change is not None,
         "outputs": evidence.outputs is not None,
         "template": any(move.prompt_tokens_before for move in evidence.moves),
-        "other replicas": len({run.replica for run in evidence.recent}) > 1,
+        "other replicas": len({run.replica for run in evidence.recent}) > 1 and not evidence.removed_beside,
         "prefix cache": any(move.cached_tokens is not None for move in evidence.moves),
         "uptime": any(run.server_started_at is not None for run in evidence.recent),
         "load": bool(evidence.baseline_loads) and any(load.running is not None for load in evidence.loads),

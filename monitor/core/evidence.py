@@ -92,7 +92,8 @@ class Evidence:
     (baseline's, run's), of fields known on both sides, as the last run that shows a change has it. `outputs`: a prompt
     counts as changed that changed in most of the runs. `recent`: valid runs up to the last one, oldest first, itself
     the last; `run_ids`: those of the verdict. `tokens_per_second`: of one request while it decodes, median over
-    prompts, and over the runs; the baseline's, one for each run.
+    prompts, and over the runs; the baseline's, one for each run. `removed_beside`: runs on the replicas at the time
+    whose samples are no longer kept, so that how the replicas differed is not known any more.
     """
 
     metric: str = "acceptance_length"
@@ -106,6 +107,7 @@ class Evidence:
     identity_changes: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     outputs: Changes | None = None
     replica_difference: ReplicaDifference | None = None
+    removed_beside: tuple[int, ...] = ()
     moves: tuple[PromptMove, ...] = ()
     recent: tuple[PastRun, ...] = ()
     run_ids: tuple[int, ...] = ()

@@ -25,6 +25,7 @@ def explained(evidence: Evidence, price_per_hour: float | None = None, gpus: int
         "causes": [cause.as_dict() for cause in causes(evidence)],
         "looked_at": seen,
         "not_known": unseen,
+        "removed_beside": list(evidence.removed_beside),
         "organic": None if evidence.organic is None else evidence.organic.as_dict(),
         "pace": pace(evidence),
         "cost": lost_money(evidence, price_per_hour, gpus),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
 
 SOURCE = "organic"
 """Named with every organic figure: the server's counters over all its traffic, never compared with probes."""
+
+WINDOW = timedelta(hours=1)
+"""Of everybody's requests up to the end of a run, at most; held against those while the baseline was measured."""
 
 
 @dataclass(frozen=True)

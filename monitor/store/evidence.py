@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
 from itertools import chain
 from operator import mul
 from statistics import fmean, median
@@ -14,10 +13,12 @@ from sqlalchemy.dialects.postgresql import distinct_on
 
 from monitor.core.evidence import Evidence, Load, OrganicMove, PastRun, PromptMove
 from monitor.core.figures import SAMPLE_METRICS, metric_values
+from monitor.core.organic import WINDOW
 from monitor.core.outputs import changes
 from monitor.core.records import Counts, Identity, Sample, Source
 from monitor.store.baselines import outputs_of, reference_by_id
-from monitor.store.replicas import RECENT, replica_difference
+from monitor.store.replicas import RECENT, replica_difference, runs_beside
+from monitor.store.retention import without_samples
 from monitor.store.schema import SERVING, baselines, identities, organic, runs, samples
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 RECENT_RUNS = 200
 """Looked back at: more than five days of a domain that is probed every 40 minutes."""
-ORGANIC_WINDOW = timedelta(hours=1)
-"""Of everybody's requests up to the end of the run, at most; held against those while the baseline was measured."""
 METRIC = "acceptance_length"
 """What prompts are compared by where the rule's own metric has no value for each of them."""
 
@@ -61,6 +60,7 @@ def evidence(
         source=last.source or "none",
         survival=_survival(own),
         replica_difference=replica_difference(connection, last.route, last.domain, last.id),
+        removed_beside=tuple(without_samples(connection, runs_beside(connection, last.route, last.domain, last.id))),
         recent=_recent(connection, last),
         run_ids=tuple(run.id for run in own),
         tokens_per_second=median(speeds) if speeds else None,
@@ -226,7 +226,7 @@ def _organic(connection: Connection, run: Row[Any], baseline_runs: Sequence[Row[
     ends = [row.finished_at for row in baseline_runs]
     if not ends:
         return None
-    since = max(*ends, run.finished_at - ORGANIC_WINDOW)
+    since = max(*ends, run.finished_at - WINDOW)
     c = organic.c
     total = (func.coalesce(func.sum(c.steps), 0), func.coalesce(func.sum(c.accepted), 0))
     of_route = select(*total).where(c.route == run.route)

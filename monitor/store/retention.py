@@ -1,8 +1,9 @@
 """Removing the bulk of old measurements: samples and passive readings, in batches that each take a moment.
 
 Guarantee: kept, however old, are the samples of the runs that a baseline was made from, that confirmed an incident or
-may still do so, or that are of a promoted gate, and the readings from the time of a baseline's runs; and no row of a
-run, verdict, incident or gate is removed. A baseline that is being made holds its runs: one side waits for the other.
+may still do so, or that are of a promoted gate, and the readings from the time of a baseline's runs and from the hour
+before such a run of an incident ended; and no row of a run, verdict, incident or gate is removed. A baseline that is
+being made holds its runs: one side waits for the other.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, delete, exists, func, not_, or_, select
 
 from monitor.core.judge import Outcome
+from monitor.core.organic import WINDOW
 from monitor.store.schema import SERVING, baselines, organic, runs, samples, trips, verdicts
 
 if TYPE_CHECKING:
@@ -88,12 +90,15 @@ def _has_samples() -> ColumnElement[bool]:
 
 def _is_rested_on() -> ColumnElement[bool]:
     """Of a run; never NULL."""
+    return or_(not_(SERVING), runs.c.id.in_(select(func.unnest(baselines.c.run_ids))), _is_of_an_incident())
+
+
+def _is_of_an_incident() -> ColumnElement[bool]:
+    """Of a run: it tripped, or was to confirm that, and either confirmed it or may still do so. Never NULL."""
     living = select(trips.c.id).where(trips.c.state.in_(("pending", Outcome.CONFIRMED.value)))
     tripped = select(trips.c.run_id).where(trips.c.state.in_(("pending", Outcome.CONFIRMED.value)))
     confirmed = exists().where(verdicts.c.run_id == runs.c.id, verdicts.c.outcome == Outcome.CONFIRMED.value)
     return or_(
-        not_(SERVING),
-        runs.c.id.in_(select(func.unnest(baselines.c.run_ids))),
         runs.c.id.in_(tripped),
         and_(runs.c.trip_id.is_not(None), runs.c.trip_id.in_(living)),
         confirmed,
@@ -111,4 +116,10 @@ def _old_readings(before: datetime) -> ColumnElement[bool]:
     of_baseline = exists().where(
         window.c.route == organic.c.route, window.c.began <= organic.c.ended_at, window.c.ended >= organic.c.began_at
     )
-    return and_(organic.c.ended_at < before, not_(of_baseline))
+    of_incident = exists().where(
+        runs.c.route == organic.c.route,
+        runs.c.finished_at >= organic.c.began_at,
+        runs.c.finished_at <= organic.c.ended_at + WINDOW,
+        _is_of_an_incident(),
+    )
+    return and_(organic.c.ended_at < before, not_(of_baseline), not_(of_incident))

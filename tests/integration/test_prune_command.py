@@ -14,13 +14,14 @@ from click.testing import CliRunner
 from monitor.cli import cli
 from monitor.config.retention import Retention
 from monitor.core.organic import Organic
+from monitor.core.records import Reason
 from monitor.errors import UsageError
 from monitor.service.pruning import Pruned, Pruning
 from monitor.service.rounds import Rounds
 from monitor.store import baselines, retention
 from monitor.store.organic import store_organic
-from tests.factories import REPLICA, ROUTE
-from tests.integration.story import DROPPED, Story
+from tests.factories import REPLICA, ROUTE, make_config, make_route
+from tests.integration.story import DROPPED, WELL, Story
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,6 +206,54 @@ async def test_old_passive_readings_go_but_not_those_of_a_baselines_time(story: 
     assert await pruning(story, organic="30d").prune() == Pruned(organic=2)
     left = story.query("SELECT route, began_at FROM organic ORDER BY began_at")
     assert [(row["route"], row["began_at"]) for row in left] == [(ROUTE, begins[0]), (ROUTE, begins[2])]
+
+
+async def test_what_all_traffic_did_in_the_hour_of_an_incident_stays_with_it(story: Story) -> None:
+    [row] = story.query("SELECT finished_at FROM runs WHERE id = 11")
+    ended, ten = row["finished_at"], timedelta(minutes=10)
+    counts = {"reads": 10, "steps": 20_000, "drafted": 60_000}
+    [baseline] = story.query("SELECT min(started_at) AS began FROM runs WHERE id <= 10")
+    with story.database.transaction() as connection:
+        store_organic(
+            connection,
+            [
+                Organic(ROUTE, REPLICA, baseline["began"], baseline["began"] + ten, accepted=32_000, **counts),
+                Organic(ROUTE, REPLICA, ended - 2 * ten, ended - ten, accepted=20_000, **counts),
+                Organic(ROUTE, REPLICA, ended + 3 * ten, ended + 4 * ten, accepted=30_000, **counts),
+                Organic("elsewhere", REPLICA, ended - ten, ended, accepted=30_000, **counts),
+            ],
+        )
+    before = json.loads(asked(story, "explain", "--incident", "1", "--format", "json").stdout)["organic"]
+    assert (before["before"], before["after"]) == (2.6, 2.0)
+    story.now += timedelta(days=60)
+    assert await pruning(story, organic="30d").prune() == Pruned(organic=2)
+    assert json.loads(asked(story, "explain", "--incident", "1", "--format", "json").stdout)["organic"] == before
+
+
+async def test_that_the_samples_of_other_replicas_are_gone_is_said_and_nothing_is_made_of_the_rest(
+    database: Database,
+) -> None:
+    one, other = (f"http://vllm-{number}:8000" for number in (1, 2))
+    story = Story(database, make_config(make_route(replicas=[REPLICA, one, other])))
+    story.baseline()
+    removed = [story.run(WELL, replica=replica).run_id for replica in (one, other)]
+    story.run(DROPPED)
+    removed.append(story.run(WELL, reason=Reason.CONFIRM, replica=other).run_id)
+    story.confirm()
+    story.confirm()
+    assert '"kind": "replica"' in asked(story, "explain", "--incident", "1", "--format", "json").stdout
+    assert "removed" not in told(story, "explain", "--incident", "1")
+    story.query("DELETE FROM samples WHERE run_id = :run_id", run_id=removed[0])
+    assert '"kind": "replica"' not in asked(story, "explain", "--incident", "1", "--format", "json").stdout
+    story.now += timedelta(days=60)
+    await pruning(story, samples="7d").prune()
+    explained = json.loads(asked(story, "explain", "--incident", "1", "--format", "json").stdout)
+    assert explained["removed_beside"] == removed
+    assert "replica" not in {cause["kind"] for cause in explained["causes"]}
+    assert "other replicas" in explained["not_known"]
+    assert "samples of 3 runs of the route's replicas at the time are no longer kept" in told(
+        story, "explain", "--incident", "1"
+    )
 
 
 def test_a_dry_run_tells_what_would_go_and_removes_nothing(story: Story, tmp_path: Path) -> None:

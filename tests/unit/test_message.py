@@ -39,6 +39,8 @@ WORST = {
     "run_ids": [36],
 }
 CODING = {"rule": "acceptance-drop", "joined_at": "2026-03-02T10:11:00+00:00", "left_at": None, "worst": WORST}
+SHELL_ONLY = ("moved", "organic", "removed_beside")
+"""Of an explanation, what no message holds."""
 EVIDENCE = Evidence(
     change=-0.2,
     replica="http://vllm-0:8000",
@@ -471,7 +473,7 @@ def test_the_document_holds_everything_a_receiver_may_show() -> None:
         "cost_per_day": None,
         "route_domains": ["coding", "math"],
         "joined_causes": {"coding": explained(EVIDENCE)["causes"]},
-        **{name: value for name, value in explained(EVIDENCE, 2.0, 2).items() if name not in ("moved", "organic")},
+        **{name: value for name, value in explained(EVIDENCE, 2.0, 2).items() if name not in SHELL_ONLY},
         "last_bump": DRAFTER_BUMP,
         "other_changes": {"math": -0.012},
         "unmeasured_domains": [],
