@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from monitor.store.silences import open_silence, silence_to_come
+from monitor.store.silences import follow_openings, open_silence, silence_to_come
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,12 +20,26 @@ if TYPE_CHECKING:
     from monitor.core.maintenance import Opening
 
 
+CREATOR = "maintenance "
+"""Before the name of the window, as who made a silence."""
+
+
 def open_windows(connection: Connection, windows: Iterable[Maintenance], now: datetime) -> None:
     """Before anything is sent: what is open now silences what it names."""
+    for values in _open_now(windows, now):
+        open_silence(connection, values)
+
+
+def follow_windows(connection: Connection, windows: Iterable[Maintenance], now: datetime) -> None:
+    """When the file was read anew: a window that is open has the end that it has there, and one it lacks is over."""
+    follow_openings(connection, CREATOR, list(_open_now(windows, now)), now)
+
+
+def _open_now(windows: Iterable[Maintenance], now: datetime) -> Iterator[dict[str, Any]]:
     for window in windows:
         opening = window.schedule.open_at(now)
-        for values in () if opening is None else _silences(window, opening):
-            open_silence(connection, values)
+        if opening is not None:
+            yield from _silences(window, opening)
 
 
 def windows_to_come(windows: Iterable[Maintenance], now: datetime) -> list[dict[str, Any]]:
@@ -38,7 +52,7 @@ def windows_to_come(windows: Iterable[Maintenance], now: datetime) -> list[dict[
 def _silences(window: Maintenance, opening: Opening) -> Iterator[dict[str, Any]]:
     for route in window.routes or (None,):
         yield {
-            "created_by": f"maintenance {window.name}",
+            "created_by": f"{CREATOR}{window.name}",
             "reason": window.reason,
             "created_at": opening.begins_at,
             "ends_at": opening.ends_at,

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from monitor.alerting.routing import receivers_for
+from monitor.alerting.windows import follow_windows
 from monitor.core.format import count
 from monitor.service.removed import close_removed
 from monitor.store import incident_events, incidents, outbox
@@ -30,6 +31,8 @@ def reconcile(
     What a receiver refused is tried again: the files may have been corrected, which is read at a start alone.
     """
     with database.transaction() as connection:
+        if closes_removed:
+            follow_windows(connection, config.alerting.maintenance, now)
         subjects = incidents.open_subjects(connection)
     # Each by itself, so that no two incidents are locked at once: processes that record runs lock them in other orders.
     for subject, kind in subjects:

@@ -19,7 +19,7 @@ QUIET = (Transition.RESOLVED.value, Transition.ACKNOWLEDGED.value)
 """Transitions whose message wakes nobody: a silence holds it only where it holds all that was told before."""
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Row
@@ -61,6 +61,25 @@ def open_silence(connection: Connection, values: Mapping[str, Any]) -> None:
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(values["created_by"]))))
         if connection.execute(known).first() is None:
             connection.execute(insert(silences).values(values))
+
+
+def follow_openings(connection: Connection, creator: str, openings: Sequence[Mapping[str, Any]], now: datetime) -> None:
+    """Active silences that openings made: each as its opening has it now, ended where there is none any more.
+
+    Those of a creator named so that begin on a whole minute, as what somebody of such a name adds does not.
+    """
+    mine = and_(
+        _active(now),
+        silences.c.created_by.startswith(creator, autoescape=True),
+        silences.c.created_at == func.date_trunc("minute", silences.c.created_at),
+    )
+    for row in connection.execute(select(silences).where(mine).order_by(silences.c.id).with_for_update()).all():
+        of_row = (row.created_by, row.created_at, row.route)
+        found = [one for one in openings if (one["created_by"], one["created_at"], one["route"]) == of_row]
+        changes = dict(found[0]) if found else {"ended_at": now, "ended_by": row.created_by}
+        if found and found[0]["ends_at"] != row.ends_at:
+            changes["end_told_at"] = None  # the other end is told ahead anew
+        connection.execute(update(silences).where(silences.c.id == row.id).values(changes))
 
 
 def end_silence(connection: Connection, silence_id: int, by: str | None, now: datetime) -> dict[str, Any]:

@@ -7,14 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from monitor.alerting.windows import open_windows
+import pytest
+
+from monitor.alerting.dead_letters import DeadLetters
+from monitor.alerting.windows import follow_windows, open_windows
 from monitor.config.maintenance import Maintenance
-from monitor.store.silences import end_silence, list_silences
-from tests.factories import ROUTE, START
+from monitor.service.reconciling import reconcile
+from monitor.store.silences import add_silence, end_silence, list_silences, tell_end
+from tests.factories import ROUTE, START, make_alerting, make_config
 from tests.integration.test_shell_answers import specwatch
 from tests.integration.test_silences import HOUR, incident, sent, states
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
     from sqlalchemy import Connection
@@ -65,6 +70,69 @@ def test_a_window_that_was_ended_early_stays_ended(connection: Connection) -> No
     [silence] = opened(connection, window())
     end_silence(connection, silence["id"], "ann", START + timedelta(minutes=5))
     assert opened(connection, window(), HOUR) == []
+
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(("lasts", "ends_at"), [("4h", START + 4 * HOUR), ("90m", START + 1.5 * HOUR)])
+def test_a_window_that_is_edited_while_it_is_open_has_its_new_end(
+    connection: Connection, lasts: str, ends_at: datetime
+) -> None:
+    [silence] = opened(connection, window())
+    assert tell_end(connection, silence["id"], START)
+    edited = window(lasts=lasts, reason="it takes longer")
+    follow_windows(connection, [edited], START + MINUTE)
+    [followed] = opened(connection, edited, MINUTE)
+    assert followed == {
+        **silence, "ends_at": ends_at.isoformat(), "reason": "it takes longer", "end_told_at": None,
+    }  # fmt: skip
+
+
+def test_a_window_that_is_as_it_was_is_told_ahead_once(connection: Connection) -> None:
+    [silence] = opened(connection, window())
+    tell_end(connection, silence["id"], START)
+    [before] = opened(connection, window())
+    follow_windows(connection, [window()], START + MINUTE)
+    assert opened(connection, window(), MINUTE) == [before]
+
+
+@pytest.mark.parametrize("now_in_file", [[], [window(lasts="30m")], [window(name="other")], [window(routes=["other"])]])
+def test_a_window_that_is_open_no_longer_by_the_file_is_over_and_what_it_held_is_told(
+    connection: Connection, now_in_file: list[Maintenance]
+) -> None:
+    [silence] = opened(connection, window())
+    incident(connection)
+    assert sent(connection, MINUTE) == []
+    follow_windows(connection, now_in_file, START + HOUR)
+    ended = next(
+        one for one in list_silences(connection, START + HOUR, active_only=False) if one["id"] == silence["id"]
+    )
+    assert (ended["state"], ended["ended_at"]) == ("ended", (START + HOUR).isoformat())
+    assert ended["ended_by"] == "maintenance nightly"
+    assert sent(connection, HOUR) == ["opened"]
+
+
+def test_a_window_ended_early_and_what_people_silenced_do_not_follow(connection: Connection) -> None:
+    [silence] = opened(connection, window())
+    end_silence(connection, silence["id"], "ann", START + MINUTE)
+    for by in ("ann", "maintenance crew"):
+        add_silence(connection, by, "a rollout", START + 3 * HOUR, START + timedelta(microseconds=1))
+    before = list_silences(connection, START + MINUTE, active_only=False)
+    follow_windows(connection, [window(lasts="4h")], START + 2 * MINUTE)
+    assert list_silences(connection, START + MINUTE, active_only=False) == before
+
+
+def test_a_start_reads_the_file_anew(database: Database) -> None:
+    with database.transaction() as connection:
+        opened(connection, window())
+    config = make_config(alerting=make_alerting())
+    reconcile(database, config, DeadLetters(config.alerting, config.routes), START + HOUR, closes_removed=False)
+    with database.transaction() as connection:
+        assert len(list_silences(connection, START + HOUR)) == 1
+    reconcile(database, config, DeadLetters(config.alerting, config.routes), START + HOUR)
+    with database.transaction() as connection:
+        assert list_silences(connection, START + HOUR) == []
 
 
 def test_senders_that_look_at_once_make_one_silence(database: Database) -> None:
