@@ -266,11 +266,12 @@ def _delivery(
         return f"{delivery['receiver']}: gathered, told in the next message"
 
     def held(silence_id: int) -> str:
-        return f"silenced by silence {silence_id} {_silence_end(silences[silence_id], time_text)}"
+        return f"by silence {silence_id} {_silence_end(silences[silence_id], time_text)}"
 
     if delivery["state"] == "silenced":
-        return f"{delivery['receiver']}: not sent, {held(delivery['silence_id'])}"
-    silenced_next = held(delivery["next_silence_id"]) if delivery.get("next_silence_id") else ""
+        return f"{delivery['receiver']}: not sent, silenced {held(delivery['silence_id'])}"
+    silenced_next = f"silenced {held(delivery['next_silence_id'])}" if delivery.get("next_silence_id") else ""
+    before = f", held {held(delivery['silence_id'])}" if delivery.get("silence_id") else ""
     if delivery.get("gathers_until"):
         gathers = f"not sent yet, gathers further domains until {time_text(delivery['gathers_until'])}"
         return f"{delivery['receiver']}: {gathers}" + (f", then {silenced_next}" if silenced_next else "")
@@ -278,7 +279,8 @@ def _delivery(
     error = f": {delivery['last_error']}" if delivery["last_error"] else ""
     due = f"; next at {time_text(delivery['next_attempt_at'])}" if delivery.get("next_attempt_at") else ""
     due = f"; from now on {silenced_next}" if silenced_next else due
-    return f"{delivery['receiver']}: {delivery['state']}{at}, {count(delivery['attempts'], 'attempt')}{error}{due}"
+    tried = count(delivery["attempts"], "attempt")
+    return f"{delivery['receiver']}: {delivery['state']}{at}{before}, {tried}{error}{due}"
 
 
 def interval(low: float, high: float) -> str:

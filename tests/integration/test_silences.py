@@ -277,6 +277,19 @@ def test_an_incident_shows_what_holds_its_messages(database: Database) -> None:
     assert found["events"][0]["deliveries"][0]["silence_id"] == 1
 
 
+def test_what_a_silence_held_says_so_once_it_was_sent(connection: Connection) -> None:
+    silence_id = silence(connection)
+    incident_id = incident(connection)
+    assert sent(connection) == []
+    assert sent(connection, 2 * HOUR) == ["opened"]
+    found = incidents.get_incident(connection, incident_id)
+    assert found is not None
+    end = END.isoformat()
+    assert f"  told       hook: sent at {end}, held by silence {silence_id} until {end}, 1 attempt" in timeline(
+        found, str
+    )
+
+
 def test_a_message_that_gathers_says_until_when_and_which_silence_will_hold_it_then(connection: Connection) -> None:
     now = datetime.now(UTC)
     gathers_until, ends_at = now + WINDOW, now + HOUR

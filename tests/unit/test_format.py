@@ -60,6 +60,7 @@ def test_a_timeline_shows_every_message_as_it_was_sent_what_became_of_it_and_wha
         "next_attempt_at": "10:13",
     }
     held = {"receiver": "mail", "state": "silenced", "silence_id": 3}
+    freed = {**told, "receiver": "pager", "silence_id": 3, "sent_at": "14:00", "attempts": 1}
     waits = {"state": "pending", "attempts": 0, "sent_at": None, "last_error": None, "next_attempt_at": "10:20"}
     gathers = [
         {**waits, "receiver": "console", "gathers_until": "10:20", "next_silence_id": None},
@@ -77,7 +78,7 @@ def test_a_timeline_shows_every_message_as_it_was_sent_what_became_of_it_and_wha
                 "happened_at": "10:11",
                 "transition": "opened",
                 "text": "PAGE …\n  evidence …",
-                "deliveries": [failing, told, held],
+                "deliveries": [failing, told, held, freed],
             },
             {"happened_at": "10:15", "transition": "updated", "text": "ALSO …", "deliveries": gathers},
             {"happened_at": "12:16", "transition": "resolved", "text": "RESOLVED …", "deliveries": []},
@@ -109,6 +110,7 @@ def test_a_timeline_shows_every_message_as_it_was_sent_what_became_of_it_and_wha
         "  told       console: pending, 1 attempt: alerts:9000: HTTP 500; next at 10:13 UTC\n"
         "  told       hook: sent at 10:12 UTC, 2 attempts\n"
         "  told       mail: not sent, silenced by silence 3 until 14:00 UTC\n"
+        "  told       pager: sent at 14:00 UTC, held by silence 3 until 14:00 UTC, 1 attempt\n"
         "\n10:14 UTC  acknowledged by ann\n"
         "\n10:15 UTC  updated\nALSO …\n"
         "  told       console: not sent yet, gathers further domains until 10:20 UTC\n"
