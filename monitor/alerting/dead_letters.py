@@ -50,7 +50,7 @@ class DeadLetters:
 
     def lose(self, connection: Connection, delivery: Delivery, failure: Failure, now: datetime) -> Loss:
         """Marks it dead, and has others told unless its receiver was taken out of alerting.yaml."""
-        lost = outbox.mark_dead(connection, delivery.id, failure.error)
+        lost = outbox.mark_dead(connection, delivery, failure.error)
         if not lost or failure.why is Why.REMOVED:
             return Loss()
         # One loss at a time: of two receivers that break at once, the second must not be told of by the first alone.

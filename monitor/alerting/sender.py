@@ -152,7 +152,8 @@ class Sender:
         seconds = retry_delay_seconds(delivery.attempts, failure, random.random())  # noqa: S311  (jitter, not a secret)
         due_at = self.now() + timedelta(seconds=seconds)
         with self.database.transaction() as connection:
-            outbox.mark_retry(connection, delivery.id, failure.error, due_at)
+            if not outbox.mark_retry(connection, delivery, failure.error, due_at):
+                return
         logger.warning(
             "%s: %s; attempt %d of %s, next at %s",
             delivery.receiver,
@@ -166,7 +167,7 @@ class Sender:
         loss = Loss()
         with self.database.transaction() as connection:
             if self.dead_letters is None:
-                outbox.mark_dead(connection, delivery.id, failure.error)
+                outbox.mark_dead(connection, delivery, failure.error)
             else:
                 loss = self.dead_letters.lose(connection, delivery, failure, self.now())
         logger.error(

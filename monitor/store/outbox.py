@@ -223,14 +223,14 @@ def mark_sent(connection: Connection, delivery_id: int, now: datetime) -> bool:
     return _finish(connection, delivery_id, state="sent", sent_at=now, lease_until=None, last_error=None)
 
 
-def mark_retry(connection: Connection, delivery_id: int, error: str, due_at: datetime) -> bool:
-    """Whether it was still to be settled: another sender may have done so."""
-    return _finish(connection, delivery_id, due_at=due_at, lease_until=None, last_error=error)
+def mark_retry(connection: Connection, delivery: Delivery, error: str, due_at: datetime) -> bool:
+    """Whether it was still this sender's to settle."""
+    return _fail(connection, delivery, due_at=due_at, last_error=error)
 
 
-def mark_dead(connection: Connection, delivery_id: int, error: str) -> bool:
-    """Whether it was still to be settled: another sender may have done so."""
-    return _finish(connection, delivery_id, state="dead", lease_until=None, last_error=error)
+def mark_dead(connection: Connection, delivery: Delivery, error: str) -> bool:
+    """Whether it was still this sender's to settle."""
+    return _fail(connection, delivery, state="dead", last_error=error)
 
 
 def delivery_document(row: Row[Any], now: datetime, next_silence_id: int | None = None) -> dict[str, Any]:
@@ -249,6 +249,13 @@ def delivery_document(row: Row[Any], now: datetime, next_silence_id: int | None 
     }
 
 
-def _finish(connection: Connection, delivery_id: int, **values: Any) -> bool:
-    pending = and_(deliveries.c.id == delivery_id, deliveries.c.state == "pending")
+def _fail(connection: Connection, delivery: Delivery, **values: Any) -> bool:
+    """A failure tells of its own attempt alone: whoever claimed the delivery since, its lease having lapsed, may be
+    about to succeed. That one has arrived is true whoever says so."""
+    its_own = deliveries.c.attempts == delivery.attempts
+    return _finish(connection, delivery.id, its_own, lease_until=None, **values)
+
+
+def _finish(connection: Connection, delivery_id: int, *such: ColumnElement[bool], **values: Any) -> bool:
+    pending = and_(deliveries.c.id == delivery_id, deliveries.c.state == "pending", *such)
     return bool(connection.execute(update(deliveries).where(pending).values(**values)).rowcount)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from datetime import timedelta
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -421,7 +422,7 @@ def test_retrying_by_hand_queues_what_was_refused_and_says_how_much(
     assert retry("pager") == "there is no message to pager that is to be sent again\n"
     with database.transaction() as connection:
         [delivery] = outbox.claim_deliveries(connection, START, timedelta(seconds=30), 9)
-        outbox.mark_dead(connection, delivery.id, "HTTP 401")
+        outbox.mark_dead(connection, delivery, "HTTP 401")
     assert retry("pager") == "1 message to pager will be sent again\n"
     assert bed.states(lost_id) == [("opened", "pager", "pending")]
     assert retry("nobody") == "there is no receiver nobody in alerting.yaml; there are: pager"
@@ -436,6 +437,37 @@ def test_what_another_sender_has_settled_meanwhile_is_neither_lost_nor_told(bed:
         assert letters.lose(connection, delivery, REFUSED, START) == Loss()
     assert bed.of_receiver("pager") == []
     assert ("opened", "pager", "sent") in bed.states(lost_id)
+
+
+def test_of_two_receivers_that_break_at_once_neither_is_told_of_by_the_other_alone(bed: Bed) -> None:
+    bed.happens(["pager", "chat"])
+    letters, second = DeadLetters(bed.alerting, [make_route()]), []
+    with bed.database.transaction() as connection:
+        chat, pager = outbox.claim_deliveries(connection, START, timedelta(seconds=30), 9)
+
+    def lose_too() -> None:
+        with bed.database.transaction() as connection:
+            second.append(letters.lose(connection, chat, REFUSED, START))
+
+    other = Thread(target=lose_too)
+    with bed.database.transaction() as connection:
+        assert letters.lose(connection, pager, REFUSED, START).told == {"chat"}
+        other.start()
+        other.join(0.5)
+    other.join(10)
+    assert [loss.told for loss in second] == [{"ops"}]
+
+
+def test_what_had_arrived_before_a_loss_does_not_end_its_incident(bed: Bed) -> None:
+    bed.happens(["pager"])
+    bed.happens(["pager"], route="other")
+    letters = DeadLetters(bed.alerting, [make_route()])
+    with bed.database.transaction() as connection:
+        first, second = outbox.claim_deliveries(connection, START, timedelta(seconds=30), 9)
+        letters.arrive(connection, first, START)
+        letters.lose(connection, second, REFUSED, START)
+        letters.arrive(connection, first, START)  # another sender had it too, its lease having lapsed
+    assert [incident["state"] for incident in bed.of_receiver("pager")] == ["open"]
 
 
 async def test_a_sender_that_dies_while_it_has_others_told_leaves_it_to_the_next(

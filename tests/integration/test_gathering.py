@@ -127,7 +127,7 @@ def test_a_message_that_somebody_began_to_send_is_not_taken_back(several: Severa
     with several.database.transaction() as connection:
         console, hook = outbox.claim_deliveries(connection, several.began + WINDOW, timedelta(seconds=30), 50)
         outbox.mark_sent(connection, console.id, several.began + WINDOW)
-        outbox.mark_retry(connection, hook.id, "HTTP 503", several.began + retry_at)
+        outbox.mark_retry(connection, hook, "HTTP 503", several.began + retry_at)
     several.breaks("math", WINDOW + SECOND)
     assert several.sent(retry_at) == [("hook", "updated", ["qa"])]
     assert several.sent(2 * WINDOW) == both("updated", "math")

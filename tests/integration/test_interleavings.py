@@ -161,7 +161,7 @@ class World:
     def _refuse(self, sender: OneSender) -> None:
         with self.database.transaction() as connection:
             for delivery in sender.claimed:
-                outbox.mark_retry(connection, delivery.id, "HTTP 500", self.now + timedelta(seconds=5))
+                outbox.mark_retry(connection, delivery, "HTTP 500", self.now + timedelta(seconds=5))
         sender.claimed = []
 
     def _deny(self, sender: OneSender) -> None:

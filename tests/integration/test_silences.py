@@ -136,7 +136,7 @@ def test_what_a_silence_kept_of_an_incident_that_is_over_is_not_told_when_it_com
 def test_a_receiver_whose_message_was_tried_before_the_silence_hears_the_end(connection: Connection) -> None:
     incident_id = incident(connection)
     [delivery] = outbox.claim_deliveries(connection, START, timedelta(seconds=30), 50)
-    outbox.mark_retry(connection, delivery.id, "no answer within 25 s", START + SECOND)
+    outbox.mark_retry(connection, delivery, "no answer within 25 s", START + SECOND)
     silence(connection)
     assert sent(connection, SECOND) == []
     resolved(connection, incident_id)

@@ -106,7 +106,7 @@ def test_a_receiver_that_fails_does_not_hold_up_the_others(connection: Connectio
     incident_id = opened(connection, receivers=("hook", "console"))
     console, hook = claimed(connection)
     outbox.mark_sent(connection, console.id, START)
-    outbox.mark_retry(connection, hook.id, "HTTP 500", START + timedelta(minutes=5))
+    outbox.mark_retry(connection, hook, "HTTP 500", START + timedelta(minutes=5))
     told(connection, incident_id, Transition.RESOLVED, ("hook", "console"))
     assert [(d.receiver, d.transition) for d in claimed(connection)] == [("console", "resolved")]
 
@@ -120,7 +120,7 @@ def test_incidents_do_not_wait_for_each_other(connection: Connection) -> None:
 def test_a_failed_delivery_is_due_again_at_its_time(connection: Connection) -> None:
     incident_id = opened(connection)
     later = START + timedelta(minutes=5)
-    outbox.mark_retry(connection, claimed(connection)[0].id, "HTTP 503", later)
+    outbox.mark_retry(connection, claimed(connection)[0], "HTTP 503", later)
     assert states(connection, incident_id) == [("opened", "hook", "pending", 1, "HTTP 503")]
     assert claimed(connection, later - SECOND) == []
     assert [d.attempts for d in claimed(connection, later)] == [2]
@@ -129,7 +129,7 @@ def test_a_failed_delivery_is_due_again_at_its_time(connection: Connection) -> N
 def test_a_dead_delivery_is_never_sent_again_and_lets_the_next_one_pass(connection: Connection) -> None:
     incident_id = opened(connection)
     told(connection, incident_id, Transition.RESOLVED)
-    outbox.mark_dead(connection, claimed(connection)[0].id, "HTTP 401")
+    outbox.mark_dead(connection, claimed(connection)[0], "HTTP 401")
     found = claimed(connection, START + timedelta(days=30))
     assert transitions(found) == ["resolved"]
     outbox.mark_sent(connection, found[0].id, START)
@@ -140,12 +140,42 @@ def test_a_dead_delivery_is_never_sent_again_and_lets_the_next_one_pass(connecti
     assert outbox.outbox_counts(connection) == {("hook", "dead"): 1, ("hook", "sent"): 1}
 
 
+def test_a_sender_whose_lease_has_lapsed_does_not_fail_what_another_is_about_to_send(connection: Connection) -> None:
+    incident_id = opened(connection)
+    [late] = claimed(connection)
+    now = START + LEASE + SECOND
+    [under_way] = claimed(connection, now)
+    assert not outbox.mark_dead(connection, late, "HTTP 401")
+    assert not outbox.mark_retry(connection, late, "no answer within 25 s", now)
+    assert claimed(connection, now) == [], "it is still the other's"
+    assert outbox.mark_sent(connection, under_way.id, now)
+    assert states(connection, incident_id) == [("opened", "hook", "sent", 2, None)]
+
+
+def test_what_one_has_sent_is_sent_whoever_has_claimed_it_since(connection: Connection) -> None:
+    incident_id = opened(connection)
+    [late] = claimed(connection)
+    [under_way] = claimed(connection, START + LEASE + SECOND)
+    assert outbox.mark_sent(connection, late.id, START)
+    assert not outbox.mark_dead(connection, under_way, "HTTP 409")
+    assert states(connection, incident_id) == [("opened", "hook", "sent", 2, None)]
+
+
+def test_what_is_given_up_is_not_settled_again(connection: Connection) -> None:
+    incident_id = opened(connection)
+    [delivery] = claimed(connection)
+    assert outbox.mark_dead(connection, delivery, "HTTP 401")
+    assert not outbox.mark_retry(connection, delivery, "too late", START)
+    assert not outbox.mark_sent(connection, delivery.id, START)
+    assert states(connection, incident_id) == [("opened", "hook", "dead", 1, "HTTP 401")]
+
+
 def test_what_was_settled_stays_settled(connection: Connection) -> None:
     incident_id = opened(connection)
     delivery = claimed(connection)[0]
     outbox.mark_sent(connection, delivery.id, START)
-    outbox.mark_retry(connection, delivery.id, "too late", START)
-    outbox.mark_dead(connection, delivery.id, "too late")
+    outbox.mark_retry(connection, delivery, "too late", START)
+    outbox.mark_dead(connection, delivery, "too late")
     assert states(connection, incident_id) == [("opened", "hook", "sent", 1, None)]
 
 
